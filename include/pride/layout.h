@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,10 @@ struct TensorSpec {
   std::string name;
   std::vector<std::int64_t> shape;  // empty: a scalar
   int group = 0;                    // index of its parameter group
+  // Of a part of a larger model: the coordinate of its first value in the layout of the whole one.
+  // Random bits of a coordinate (ties, zeros, rounding) are drawn by that number. None: as it lies
+  // in this layout.
+  std::optional<std::uint64_t> first_coord = std::nullopt;
 };
 
 // One tensor: flat coordinates [offset, offset + n), then zeros up to the alignment.
@@ -28,6 +33,8 @@ struct TensorSlot {
   TensorSpec spec;
   std::size_t offset = 0;
   std::size_t n = 0;
+  std::uint64_t to_whole =
+      0;  // added to a flat coordinate: its number in the whole model, mod 2^64
 };
 
 // Tensors in declaration order, which is the canonical order of coordinates. Immutable.
@@ -41,7 +48,7 @@ class Layout {
   std::size_t flat_size() const noexcept { return flat_size_; }  // with padding; a multiple of 64
   int n_groups() const noexcept { return n_groups_; }
 
-  // 64-bit digest of names, shapes and groups. Ranks compare it once.
+  // 64-bit digest of names, shapes and groups: that of saved states.
   std::uint64_t digest() const noexcept { return digest_; }
 
   // Index of the tensor of that name. Throws InvalidArgument if there is none.

@@ -82,6 +82,15 @@ struct OptimizerOptions {
   // With a device: needed by methods that orthogonalise matrices.
   Orthogonalise orthogonalise = nullptr;
   void* stream = nullptr;  // with a device: as Optimizer::set_stream()
+  // Of a part of a model (TensorSpec::first_coord), whose other parts have optimizers of their own:
+  // adds to each value those of all other parts. A step with non_finite = kSkip or clip_global_norm
+  // calls it once, on the thread of finish_step(), between exchange and apply, with {sum of squares
+  // of the mean gradient, or 0 without clip_global_norm; 1 where the gradient is not finite, or 0}.
+  // All parts then skip the step, or clip it by the norm of all. What it throws ends the step and
+  // fails the communicator. REQUIRES: no coordinator, no virtual workers; with kSkip a method
+  // without local steps.
+  std::function<void(std::span<double> values)> sum_of_parts = nullptr;
+
   // Instead of other ranks: the number of virtual workers, which this process plays in turn over
   // one copy of the parameters (docs/virtual_workers.md). 0: none. hand_over() gets the gradients
   // of each, then step_workers() runs the step of all. Parameters, states and counted bytes are
@@ -132,13 +141,15 @@ struct StepReport {
   double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap exchange_s is only the waiting
 };
 
-// Bytes that an optimizer holds at the moment, without the caller's tensors. With a device they are
-// there, except frames.
+// Bytes that an optimizer holds beside the caller's tensors, at the moment. On the device, if there
+// is one, but for frames and the state of servers.
 struct MemoryUse {
   std::uint64_t state = 0;    // of the method, of all virtual workers
-  std::uint64_t masters = 0;  // float32 values of narrower parameters
+  std::uint64_t masters = 0;  // of narrower parameters: 2 bytes each of bfloat16, 4 of float16
   std::uint64_t frames = 0;   // page-locked where a device uses them
-  std::uint64_t scratch = 0;  // on a device: words of frames in flight
+  // What the method works in: errors and scales at hand, directions of matrices, gradients that it
+  // waits for, those that virtual workers keep; of a device also words of frames on their way.
+  std::uint64_t scratch = 0;
 };
 
 class Optimizer {
@@ -151,13 +162,17 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Parameters and gradients are read and written in place (pride/tensors.h). Each call gets one
-  // flat buffer, or each tensor by itself. Parameters may be bfloat16 or float16: their float32
-  // masters are then state (saved as "master/<parameter>"), and the caller may change values
-  // between steps. A parameter keeps its dtype.
+  // Parameters and gradients stay where they lie (pride/tensors.h): the caller gives one flat
+  // buffer or each tensor by itself, in each call, and the memory is read and written there.
+  // Parameters may be bfloat16 or float16: their float32 masters are then state (saved as
+  // "master/<parameter>"), and values that the caller has changed between steps count. A parameter
+  // keeps its dtype.
+  // A bfloat16 parameter is the upper half of its master, rounded to nearest, ties away from zero;
+  // the optimizer holds the other 16 bits. One that the caller has changed keeps them: its master
+  // is within half a place of bfloat16 of it. save() reads the parameters where they lay last.
 
-  // Checks the parameters and updates the masters of narrow ones, as every call with `params` does.
-  // Use it to have masters before a save or a load. Between steps.
+  // Checks where the parameters lie, as every call with `params` does: for masters to be there
+  // before a save or a load. Between steps.
   void place(const Parameters& params);
 
   // Copies rank 0's parameters to all ranks. Call it before the first forward if ranks may start
@@ -281,6 +296,9 @@ class Optimizer {
   // tensors then hold them, rounded if narrower. Between steps. REQUIRES: flat.size() ==
   // layout().flat_size(); padding does not change.
   void read(const Parameters& params, std::span<float> flat) const;
+  // As float32, the values of a tensor from number `begin` on, where the parameters were placed
+  // last. Between steps. Throws InvalidArgument: they are not all the tensor's.
+  void read(std::size_t tensor, std::size_t begin, std::span<float> values) const;
   void write(const Parameters& params, std::span<const float> flat);
 
   // Bytes not in any report yet. With the option `delay` the bytes of an exchange are in the report

@@ -30,7 +30,7 @@ struct MethodInfo {
   int max_world = 65535;    // larger worlds are refused
   std::string growth;       // growth with N of the bytes that a rank sends: "none", "log N", "N"
   bool on_device = false;   // runs on tensors in a device's memory; other methods need host tensors
-  int state_floats = 0;     // per coordinate, with the given options
+  int state_floats = 0;     // per coordinate, with the given options; some may be bfloat16
   // 0 for a beta or eps: the method has none, and refuses a value.
   double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
          default_weight_decay = 0;

@@ -10,19 +10,22 @@
 #include <string>
 #include <vector>
 
+#include "pride/tensors.h"
+
 namespace pride {
 
 // Placement of a buffer: each rank has its own, all ranks have the same, or each server has its
 // shard's part.
 enum class StateKind { kLocal, kShared, kServer };
 
-// A buffer of (flat_size) floats in an optimizer's memory. A kServer buffer is in host memory, and
-// other ranks' shards are zero in it.
+// A buffer of (flat_size) values in an optimizer's memory. Of kServer: it lies in the host's
+// memory, and other ranks' shards are zero.
 struct StateBuffer {
   std::string name;  // "m"
   StateKind kind = StateKind::kLocal;
-  std::span<float> values = {};
-  std::shared_ptr<const void> memory = {};  // keeps the memory alive
+  std::span<float> values = {};             // in bfloat16: pairs of them
+  std::shared_ptr<const void> memory = {};  // keeps the values where they are
+  DType dtype = DType::kFloat32;            // or kBFloat16
 };
 
 // One rank's state. Tensors are keyed "<buffer>/<parameter>", e.g. "m/blocks.0.attn.weight", and

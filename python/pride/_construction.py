@@ -19,10 +19,12 @@ from ._assembled import deal_out
 from ._device import place_of
 from ._state import ABOUT, view_state
 from ._steps import CHECKED_STEPS, Steps
-from ._tensors import Slot, Table, check_memory, check_parameter, check_shards, hash_as_float32
+from ._tensors import (Slot, Table, aligned, check_memory, check_parameter, check_shards,
+                       hash_as_float32, parts_of)
 from ._virtual import VirtualWorkers
 from ._agreement import digest
 from ._nodes import find_nodes
+from ._parts import SumOfParts
 from ._world import Alone, listed, make_world
 from .errors import InvalidArgument
 
@@ -57,6 +59,7 @@ class Construction(VirtualWorkers, Steps):
         self._built = None            # ids of the parameters, by group
         self._assemblies = []         # for sharded matrices that the method needs whole
         self._shard_groups = []       # process groups over which parameters are sharded
+        self._sum_of_parts = None     # over the ranks that have the rest of the model
         self._frozen = None           # indices of parameters that steps do not change
         self._factor = 1.0            # factor on gradients, as libpride has it
         self.scaler = None            # a GradScaler of torch 2.x that lowers its scale with the others'
@@ -96,17 +99,20 @@ class Construction(VirtualWorkers, Steps):
         return self._names.get(id(p)) or _hooks.name_of(p) or f"group {group} parameter {index}"
 
     def _new_slots(self, first_group):
-        """Slots of the groups from `first` on. A tied parameter has one slot, under its first
+        """Slots of the groups from `first_group` on. A tied parameter has one slot, under its first
         name."""
-        slots, seen = [], {id(slot.param) for slot in self._slots}
+        slots, seen, first = [], set(), 0
         self._check_maximize()
-        for g, group in enumerate(self.param_groups[first_group:], first_group):
+        for g, group in enumerate(self.param_groups):
             for i, p in enumerate(group["params"]):
                 name = self._name(p, g, i)
                 check_parameter(name, p)
-                if id(p) not in seen:
-                    seen.add(id(p))
-                    slots.append(Slot(name, p, g))
+                if id(p) in seen:
+                    continue
+                seen.add(id(p))
+                if g >= first_group:
+                    slots.append(Slot(name, p, g, first))
+                first += aligned(p.numel())
         counts = collections.Counter(slot.name for slot in self._slots + slots)
         for name, count in counts.items():
             if count > 1:
@@ -161,7 +167,7 @@ class Construction(VirtualWorkers, Steps):
                 raise InvalidArgument("pride: no parameters")
             made["slots"] = slots
             made["groups"] = [self._group_values(g, i) for i, g in enumerate(self.param_groups)]
-            made["layout"] = library.make_layout([slot.spec for slot in slots])
+            made["layout"] = library.make_layout(*parts_of(slots))
 
         compared = ("overlap", "lanes", "on_non_finite", "equal_gradients")
         rows = self._agree("construct", prepare, lambda: [
@@ -179,6 +185,10 @@ class Construction(VirtualWorkers, Steps):
             exchange_threads=max(1, s["lanes"]), clip_global_norm=s["clip_global_norm"],
             skip_non_finite=int(s["on_non_finite"] == "skip"))
         made["slots"][0].place.set_options(options)
+        groups = [self._nodes.group] if self._nodes else self._shard_groups
+        if groups and (s["clip_global_norm"] or s["on_non_finite"] == "skip"):
+            self._sum_of_parts = SumOfParts(self._world, groups, self._nodes)
+            options.sum_of_parts = self._sum_of_parts.function
         if nodes is not None:
             options.node_of_rank = (c.c_int32 * len(nodes))(*nodes)
         with self._failures():

@@ -10,6 +10,7 @@ import re
 import torch
 import torch.distributed as dist
 
+from . import _library as library
 from ._steps import betas_of
 from .errors import DataError, Error, InvalidArgument
 from .gradients import local_gradients
@@ -17,6 +18,7 @@ from .methods import method_info
 from .optimizer import Optimizer
 
 _SAMPLE = 512  # coordinates of a tensor whose votes are compared
+_RUN = 32  # of them side by side
 _TENSORS = 8
 
 
@@ -44,10 +46,33 @@ def stop_averaging(model, ranks):
         local_gradients(wrapped)
 
 
-def named(groups, model):
-    """The groups with (name, parameter) pairs, as the optimizer accepts them."""
+def in_place_of(given, model, make, arguments, schedulers=()):
+    """What `make` makes over the groups of another optimizer, which has taken no step. Its rates and
+    decays count where `arguments` have none. Rates of groups keep their ratios, and a group without
+    decay stays so beside others that have it. One of pride's optimizers is returned as it is."""
+    kind = type(given).__name__
+    if isinstance(given, Optimizer):
+        if arguments:
+            raise InvalidArgument(f"pride: the optimizer is a {kind} already: give {list(arguments)} "
+                                  "to it")
+        return given
+    if given.state:
+        raise InvalidArgument(f"pride: the {kind} has a state, which pride's optimizer cannot take: "
+                              "give it before its first step")
+    if any(getattr(scheduler, "optimizer", None) is given for scheduler in schedulers):
+        raise InvalidArgument(f"pride: a scheduler of the {kind} would go on with that: make pride's "
+                              "optimizer yourself, and the scheduler over it")
     names = {id(p): name for name, p in model.named_parameters()}
-    return [{**group, "params": [(names[id(p)], p) for p in group["params"]]} for group in groups]
+    usual, arguments = given.defaults["lr"], dict(arguments)
+    rate, decay = arguments.pop("lr", usual), arguments.pop("weight_decay", None)
+    decays = any(group.get("weight_decay") for group in given.param_groups)
+    groups = []
+    for group in given.param_groups:
+        own = group.get("weight_decay", 0.0)
+        groups.append({"params": [(names[id(p)], p) for p in group["params"]],
+                       "lr": rate * (group["lr"] / usual if usual else 1.0),
+                       "weight_decay": own if decay is None or (decays and not own) else decay})
+    return make(groups, **arguments)
 
 
 class Meter:
@@ -80,7 +105,8 @@ class Meter:
         slots = sorted(self._optimizer._slots, key=lambda slot: -slot.n)[:_TENSORS]
         self._before = []
         for slot in slots:
-            at = torch.arange(0, slot.n, max(1, slot.n // _SAMPLE))[:_SAMPLE]
+            starts = range(0, slot.n, max(_RUN, -(-slot.n * _RUN // _SAMPLE)))
+            at = torch.cat([torch.arange(i, min(i + _RUN, slot.n)) for i in starts])
             self._before.append((slot, at, *_values(self._optimizer, slot, at)))
 
     @torch.no_grad()
@@ -114,7 +140,19 @@ def _values(optimizer, slot, at):
     """(parameter, momentum) at some coordinates."""
     entry = optimizer.state[slot.param]
     momentum = next(t for key, t in entry.items() if key.split(".")[0] == "m")
-    return _at(entry.get("master", slot.tensor), at), _at(momentum, at)
+    return _at(slot.tensor, at) if not slot.narrow() else _masters(optimizer, slot, at), _at(
+        momentum, at)
+
+
+def _masters(optimizer, slot, at):
+    """The float32 values of a narrower parameter."""
+    optimizer._table.fill(collect=False)
+    made, tensor = torch.empty(len(at)), optimizer._slots.index(slot)
+    for i in range(0, len(at), _RUN):
+        n = min(_RUN, len(at) - i)
+        library.call("pride_optimizer_read", optimizer._handle, tensor, int(at[i]), n,
+                     made[i:].data_ptr())
+    return made
 
 
 class Beside:

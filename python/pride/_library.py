@@ -6,7 +6,7 @@ import pathlib
 
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
 
-C_VERSION = 5
+C_VERSION = 6
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY = range(7)
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -38,13 +38,15 @@ Group = _struct("Group", (_double, "lr beta1 beta2 eps weight_decay"))
 Matrices = _struct("Matrices", (c.POINTER(_pointer), "data"), (_u64, "n rows cols stride"),
                    (_i32, "iterations reserved"))
 ORTHOGONALISE = c.CFUNCTYPE(c.c_int, _pointer, c.POINTER(Matrices), _pointer, _pointer, _u64)
+SUM_OF_PARTS = c.CFUNCTYPE(c.c_int, _pointer, c.POINTER(_double), _u64, _pointer, _u64)
 Options = _struct(
     "Options", (_u32, "struct_size"), (_i32, "skip_non_finite"), (_string, "method"),
     (c.POINTER(_string), "names values"), (_u64, "n_options"), (c.POINTER(Group), "groups"),
     (_u64, "n_groups bucket_coords seed"), (_double, "clip_global_norm"),
     (_i32, "overlap exchange_threads"), (c.POINTER(_i32), "node_of_rank"),
     (_i32, "vote_weight virtual_workers"), (_pointer, "device"), (ORTHOGONALISE, "orthogonalise"),
-    (_pointer, "orthogonalise_user"))
+    (_pointer, "orthogonalise_user"), (SUM_OF_PARTS, "sum_of_parts"),
+    (_pointer, "sum_of_parts_user"))
 Report = _struct("Report", (_u32, "struct_size"), (_i32, "skipped"), (_i64, "step"),
                  (_u64, "bytes_sent bytes_received messages_sent"),
                  (_double, "grad_norm encode_s exchange_s apply_s"))
@@ -96,7 +98,7 @@ _FUNCTIONS = {
     "pride_c_version": (_u32, []),
     "pride_version": (_string, []),
     "pride_isa": (_string, []),
-    "pride_layout_create": (None, [_tensor, _u64, _out]),
+    "pride_layout_create_part": (None, [_tensor, _sizes, _u64, _out]),
     "pride_layout_flat_size": (_u64, [_handle]),
     "pride_layout_digest": (_u64, [_handle]),
     "pride_layout_slot": (None, [_handle, _u64, _sizes, _sizes]),
@@ -122,6 +124,7 @@ _FUNCTIONS = {
     "pride_optimizer_set_frozen": (None, [_handle, c.POINTER(c.c_uint8)]),
     "pride_optimizer_set_gradient_factor": (None, [_handle, c.c_float]),
     "pride_optimizer_hash": (None, [_handle, _sizes]),
+    "pride_optimizer_read": (None, [_handle, _u64, _u64, _u64, _pointer]),
     "pride_optimizer_begin": (None, [_handle, _array, _array]),
     "pride_optimizer_ready": (None, [_handle, _u64, _i32]),
     "pride_optimizer_ready_at": (None, [_handle, _u64, _array]),
@@ -132,7 +135,7 @@ _FUNCTIONS = {
     "pride_optimizer_save_worker": (None, [_handle, _i32, _out]),
     "pride_optimizer_note": (_string, [_handle]),
     "pride_optimizer_set_group": (None, [_handle, _i32, _group]),
-    "pride_optimizer_add": (None, [_handle, _tensor, _u64, _group, _u64]),
+    "pride_optimizer_add_part": (None, [_handle, _tensor, _sizes, _u64, _group, _u64]),
     "pride_optimizer_broadcast": (None, [_handle, _array]),
     "pride_optimizer_steps_done": (_i64, [_handle]),
     "pride_optimizer_cost": (None, [_handle, _i64, _cost]),
@@ -140,6 +143,7 @@ _FUNCTIONS = {
     "pride_optimizer_period": (_i64, [_handle]),
     "pride_optimizer_to_common": (None, [_handle, _array]),
     "pride_optimizer_to_local": (None, [_handle, _array]),
+    "pride_optimizer_state_dtype": (None, [_handle, _u64, c.POINTER(_i32)]),
     "pride_optimizer_state_buffer": (None, [_handle, _u64, _text_out, c.POINTER(_i32), _out]),
     "pride_optimizer_state_memory": (None, [_handle, _out]),
     "pride_optimizer_save": (None, [_handle, _out]),
@@ -254,8 +258,15 @@ def tensors(specs):
     return array
 
 
-def make_layout(specs):
-    return Handle("layout", "pride_layout_create", tensors(specs), len(specs))
+def coords(first):
+    """Array of flat coordinates, or None."""
+    return None if first is None else (c.c_uint64 * len(first))(*first)
+
+
+def make_layout(specs, first_coords=None):
+    """first_coords: of a part of a model, the coordinate of each tensor's first value in all of it."""
+    return Handle("layout", "pride_layout_create_part", tensors(specs), coords(first_coords),
+                  len(specs))
 
 
 def make_options(method, options, groups=(), **values):

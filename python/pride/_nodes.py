@@ -28,12 +28,9 @@ def check_setting(settings):
         "coordinator": "give one of coordinator and node_group",
         "virtual_workers": "give one of virtual_workers and node_group",
         "node_of_rank": "give one of node_of_rank, where every rank votes, and node_group",
-        "overlap": "overlap=True: a node's gradients are averaged after backward",
-        "clip_global_norm": "clip_global_norm: no rank has the gradient of all tensors"}
+        "overlap": "overlap=True: a node's gradients are averaged after backward"}
     text = next((text for name, text in others.items() if settings.get(name)), None)
-    if settings["on_non_finite"] == "skip":
-        text = "on_non_finite='skip': a rank votes on its own tensors alone"
-    elif settings["options"].get("matrix_scale") == "fan-in":
+    if settings["options"].get("matrix_scale") == "fan-in":
         text = "matrix_scale=fan-in: no rank has all matrices; take rms or none"
     if text:
         raise InvalidArgument(f"pride: node_group: {text}")
@@ -105,13 +102,18 @@ class Nodes:
         for node in nodes if group == "auto" else ():
             made = dist.new_group(node)  # collective over all ranks
             group = made if rank in node else group
-        self._group, self._is_gloo = group, dist.get_backend(group) == "gloo"
+        self.group, self._is_gloo = group, dist.get_backend(group) == "gloo"
         peers = [node[self._me] for node in nodes]
         self.voters = World(None, self._world.timeout, peers) if len(peers) > 1 else Alone(
             self._world.timeout)
         self.slots, self.frozen = [], set()
         self.not_finite = 0  # 1 + the index of a tensor of this rank whose mean is not finite
         self.bytes_sent = self.bytes_received = 0
+
+    def count(self, sent, received=None):
+        """Bytes inside the node; as many received, unless given."""
+        self.bytes_sent += sent
+        self.bytes_received += sent if received is None else received
 
     def deal_out(self, slots):
         """The slots of this rank."""
@@ -242,8 +244,7 @@ class Nodes:
             for tensor in tensors]).view(torch.uint8)
         received = send.new_empty(sum(into))
         wait(self._world, lambda: dist.all_to_all_single(
-            received, send, into, out, group=self._group, async_op=True),
-            1000 * self._world.timeout.total_seconds(), self._group, self._is_gloo)
-        self.bytes_sent += sum(out)
-        self.bytes_received += sum(into)
+            received, send, into, out, group=self.group, async_op=True),
+            1000 * self._world.timeout.total_seconds(), self.group, self._is_gloo)
+        self.count(sum(out), sum(into))
         return [values.view(dtype) for values in received.split(into)]

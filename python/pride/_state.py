@@ -1,9 +1,11 @@
 # The state of an optimizer: live views, and torch's state_dict().
 # SPDX-License-Identifier: Apache-2.0
 #
-# state[i][key]: `key` is the name of a buffer of the method, e.g. "m". If each rank has its own,
-# ".rank3" follows. "master" is the float32 value of a narrower parameter. Options and steps are
-# texts, by rank, in param_groups[0]["pride"]: frameworks keep the groups' entries and drop others.
+# state[i][key]: `key` is the name of a buffer of the method, e.g. "m"; with ".rank3" behind it if
+# each rank has one of its own; "master", in state_dict() alone, is the float32 value of a narrower
+# parameter, of which libpride has in memory what the parameter has not. Options and
+# steps are texts, by rank, in param_groups[0]["pride"]: frameworks keep what is in the groups and
+# drop other entries.
 import copy
 import ctypes as c
 import io
@@ -23,12 +25,14 @@ KIND_OF_MASTER = "kind." + MASTER  # a text of libpride; not in files
 
 
 def _buffers(optimizer):
-    """(name, kind, address) of the method's buffers."""
-    name, kind, data = c.c_char_p(), c.c_int32(), c.c_void_p()
+    """(name, kind, address, whether it is bfloat16) of the method's buffers."""
+    name, kind, data, dtype = c.c_char_p(), c.c_int32(), c.c_void_p(), c.c_int32()
     found = []
     while library.lib.pride_optimizer_state_buffer(
             optimizer._handle, len(found), c.byref(name), c.byref(kind), c.byref(data)) == 0:
-        found.append((name.value.decode(), kind.value, data.value))
+        library.call("pride_optimizer_state_dtype", optimizer._handle, len(found), c.byref(dtype))
+        found.append((name.value.decode(), kind.value, data.value,
+                      dtype.value == library.BFLOAT16))
     return found
 
 
@@ -42,14 +46,15 @@ def view_state(optimizer):
     rank = optimizer._voters.rank
     memory = library.Handle("memory", "pride_optimizer_state_memory", optimizer._handle)
     place = optimizer._slots[0].place
-    whole = {key_of(name, kind, rank): (HOST if kind == library.SERVER else place).floats(
-        address, size, memory) for name, kind, address in _buffers(optimizer)}
+    whole = {}
+    for name, kind, address, narrow in _buffers(optimizer):
+        flat = (HOST if kind == library.SERVER else place).floats(
+            address, size // 2 if narrow else size, memory)
+        whole[key_of(name, kind, rank)] = flat.view(torch.bfloat16) if narrow else flat
     for slot in optimizer._slots:
         entry = optimizer.state[slot.param]
         entry["step"] = optimizer._step_number
         for key, flat in whole.items():
-            if key == MASTER and not slot.narrow():
-                continue
             part = flat[slot.offset:slot.offset + slot.n].view(slot.shape)
             if key in entry:
                 with torch.no_grad():

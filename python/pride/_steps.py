@@ -115,8 +115,8 @@ class Steps(Joining):
                 r for r, row in enumerate(rows) if row[3]))
             self._hooks.reset()
             return False
-        for r, row in enumerate(rows if self._nodes else ()):
-            if row[7]:
+        for r, row in enumerate(rows):
+            if row[7] and self._settings["on_non_finite"] == "raise":
                 done = library.lib.pride_optimizer_steps_done(self._handle)
                 raise NonFiniteGradient(
                     f"pride: step {done + 1}: the mean gradient of {self._nodes.slots[row[7] - 1].name}"

@@ -47,6 +47,37 @@ def shard_of(values, slot):
     return local(values)
 
 
+def aligned(n):
+    """Coordinates that a tensor of n values takes in a layout."""
+    return (n + 63) // 64 * 64
+
+
+def parts_of(slots):
+    """(Specs, first coordinates in the whole model) of a layout."""
+    return [slot.spec for slot in slots], [slot.first_coord for slot in slots]
+
+
+def shard_begin(p):
+    """The number, within the whole tensor, of the first value of this rank's shard; 0 where the
+    shard's values do not follow each other there (of a dimension behind others)."""
+    begin, dim = 0, None
+    n = None
+    for d, placement in enumerate(p.placements if is_sharded(p) else ()):
+        size = p.device_mesh.size(d)
+        if size == 1:
+            continue
+        if dim is None:
+            dim = placement.dim
+            n = p.shape[dim]
+        if (placement.dim != dim or p.shape[:dim].numel() != 1 or
+                hasattr(placement, "split_factor")):  # dealt out in turn, under tensor parallelism
+            return 0
+        chunk = -(-n // size)
+        skipped = min(n, chunk * p.device_mesh.get_local_rank(d))
+        begin, n = begin + skipped, min(chunk, n - skipped)
+    return 0 if dim is None else begin * p.shape[dim + 1:].numel()
+
+
 def check_parameter(name, p):
     """Raises InvalidArgument, or TypeError as torch does, for a parameter that cannot be
     optimized."""
@@ -89,7 +120,7 @@ def check_shards(slots, settings, world):
     sharded = [slot for slot in slots if is_sharded(slot.param)]
     if not sharded:
         return []
-    replicas, groups = set(getattr(world, "global_ranks", ())), {}
+    replicas, groups, meshes = set(getattr(world, "global_ranks", ())), {}, set()
     for slot in sharded:
         mesh = slot.param.device_mesh
         ranks = mesh.mesh.flatten().tolist()
@@ -106,6 +137,7 @@ def check_shards(slots, settings, world):
             "hold other shards" if len(shared) > 1 else None)
         if problem:
             raise InvalidArgument(f"pride: {slot.name} {problem}")
+        meshes.add(tuple(ranks))
         groups.update({(tuple(ranks), d): mesh.get_group(d) for d in range(mesh.ndim)
                        if mesh.size(d) > 1})
     if settings["overlap"]:
@@ -116,10 +148,9 @@ def check_shards(slots, settings, world):
     refused = (
         f"{plain} is not sharded and {sharded[0].name} is: ranks of one replica would step apart. "
         "Shard it, or give it an optimizer of its own over all ranks" if plain else
-        "clip_global_norm: each shard would have a norm of its own; pride.clip_grad_norm_() clips "
-        "the gradient of each replica" if settings["clip_global_norm"] else
-        "on_non_finite='skip': a rank sees the gradients of its own shards alone"
-        if settings["on_non_finite"] == "skip" else None)
+        f"clip_global_norm: they lie on {len(meshes)} meshes of different ranks, whose squares would "
+        "be added more than once; shard all over one mesh" if settings["clip_global_norm"] and
+        len(meshes) > 1 else None)
     if refused:
         raise InvalidArgument(f"pride: sharded parameters: {refused}")
     return list(groups.values())
@@ -174,11 +205,12 @@ def hash_as_float32(p):
 class Slot:
     """One parameter, as it was when the optimizer was made."""
 
-    __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "offset", "whole",
-                 "mean", "place")
+    __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "offset", "first",
+                 "whole", "mean", "place")
 
-    def __init__(self, name, param, group):
+    def __init__(self, name, param, group, first):
         self.name, self.param, self.group, self.whole = name, param, group, None
+        self.first = first  # its offset in the layout of the whole model
         self.mean = False  # with nodes, for this rank's tensors: the node's gradient, or None
         self.place = HOST  # where the method runs
         self._measure()
@@ -214,6 +246,11 @@ class Slot:
     @property
     def spec(self):
         return self.name, tuple(self.shape), self.group
+
+    @property
+    def first_coord(self):
+        """Of the values on this rank, in the layout of the whole model."""
+        return self.first + (shard_begin(self.param) if self.whole is None else 0)
 
     def narrow(self):
         """True if libpride has a float32 master of the parameter."""

@@ -1,6 +1,7 @@
 """pride in Accelerate: ``prepare`` replaces the accelerator's own.
 
-    model, optimizer, loader = pride.accelerate.prepare(accelerator, model, loader, lr=1e-4)
+    model, optimizer, loader = pride.accelerate.prepare(
+        accelerator, model, optimizer, loader, lr=1e-4, weight_decay=1.0)
 """
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any, Callable, Tuple
@@ -19,6 +20,10 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
             **arguments: Any) -> Tuple[Any, ...]:
     """Makes the optimizer of a model and prepares both with the accelerator, without averaging.
 
+    An optimizer among ``others``, e.g. an AdamW, is replaced by one of pride's over the same groups:
+    their rates keep their ratios, and a group without decay beside others that have it stays so. One
+    of pride's is taken as it is. Without one the optimizer has all parameters that are trained.
+
     ``accelerator.save_state(folder)`` then also writes each rank's momentum there, as
     ``pride0.rank0of2.pt``, and ``load_state()`` reads it back; ``accelerator.log()`` adds
     ``pride/bytes_sent`` of the last step and ``pride/vote_agreement``, the share of this rank's own
@@ -27,23 +32,31 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
     Args:
         accelerator: an existing one; the model is moved to its device.
         model: the plain module.
-        others: data loaders and the like, for ``accelerator.prepare()``.
-        optimizer: called with ``(name, parameter)`` pairs to make the optimizer.
+        others: an optimizer, data loaders and the like, for ``accelerator.prepare()``.
+        optimizer: called with ``(name, parameter)`` pairs, or groups of them, to make the optimizer.
         local: for momenta saved on another number of ranks: ``"keep"``, ``"average"`` or
             ``"reset"``, as in ``load_state_dict()``.
         arguments: of the optimizer, e.g. ``lr``.
 
     Returns:
-        The prepared model, its optimizer, and the others.
+        The prepared model and the others, in their order; with the optimizer behind the model, if it
+        was not among them.
 
     Raises:
-        InvalidArgument: the accelerator does not wrap the model in DistributedDataParallel.
+        InvalidArgument: the accelerator does not wrap the model in DistributedDataParallel; or a
+            scheduler belongs to an optimizer that is replaced.
     """
     model.to(accelerator.device)
     number = len(accelerator._optimizers)
-    own = optimizer([(name, p) for name, p in model.named_parameters() if p.requires_grad],
-                    **arguments)
-    model, prepared, *others = accelerator.prepare(model, own, *others)
+    given = next((each for each in others if isinstance(each, torch.optim.Optimizer)), None)
+    if given is None:
+        own = optimizer([(name, p) for name, p in model.named_parameters() if p.requires_grad],
+                        **arguments)
+        others = [own, *others]
+    else:
+        own = _frameworks.in_place_of(given, model, optimizer, arguments, others)
+        others = [own if each is given else each for each in others]
+    model, *others = accelerator.prepare(model, *others)
     _frameworks.stop_averaging(model, accelerator.num_processes)
     own.scaler = accelerator.scaler
     beside = _frameworks.Beside(own, local, f"pride{number}")
@@ -51,7 +64,7 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
     accelerator.register_load_state_pre_hook(
         lambda models, folder: beside.read_at_next_load(folder))
     _log_more(accelerator, _frameworks.Meter(own), "" if number == 0 else str(number))
-    return (model, prepared, *others)
+    return (model, *others)
 
 
 def _log_more(accelerator, meter, number):

@@ -1,31 +1,48 @@
 """pride in Lightning: a strategy that replaces ``"ddp"``.
 
-    trainer = lightning.Trainer(strategy=pride.lightning.Strategy(), ...)
-
-with one of pride's optimizers from ``configure_optimizers()``.
+    trainer = lightning.Trainer(strategy=pride.lightning.Strategy(lr=1e-4, weight_decay=1.0), ...)
 """
 # SPDX-License-Identifier: Apache-2.0
+from typing import Any, Callable, Optional
+
 from lightning.pytorch.strategies import DDPStrategy
 
 from . import _frameworks
-from .optimizer import Optimizer
+from .optimizer import DistributedLion, Optimizer
 
 _frameworks.require("lightning", (2, 6), 2)
 
 
 class Strategy(DDPStrategy):
-    """Lightning's DDPStrategy without averaging; it takes the same arguments.
+    """Lightning's DDPStrategy without averaging.
 
-    Make optimizers in ``configure_optimizers()``, preferably from ``self.named_parameters()``, so
-    that errors have the names. Lightning's checkpoints have the momenta of all ranks. Every
-    ``log_every_n_steps`` the trainer's loggers get ``pride/bytes_sent`` of the last step and
-    ``pride/vote_agreement``, the share of this rank's own signs that won.
+    With ``lr`` it replaces what ``configure_optimizers()`` returns, e.g. an AdamW, by an optimizer of
+    pride's over the same groups. Their rates keep their ratios, and a group without decay keeps none
+    if others have decay. Without ``lr`` make pride's optimizers in ``configure_optimizers()``,
+    preferably from ``self.named_parameters()``, so that errors have the names. Lightning's checkpoints
+    have the momenta of all ranks. Every ``log_every_n_steps`` the trainer's loggers get
+    ``pride/bytes_sent`` of the last step and ``pride/vote_agreement``, the share of this rank's own
+    signs that won.
+
+    Args:
+        lr: replaces the module's rate.
+        weight_decay: replaces the module's decay.
+        optimizer: called with groups of ``(name, parameter)`` pairs to make the optimizer.
+        arguments: of DDPStrategy.
 
     Raises:
-        InvalidArgument: when training begins, if an optimizer is not one of pride's.
+        InvalidArgument: when training begins: an optimizer is not one of pride's and no ``lr`` is
+            given; it is one and ``lr`` is given; a scheduler belongs to an optimizer that is replaced.
     """
 
     strategy_name = "pride"
+
+    def __init__(self, lr: Optional[float] = None, weight_decay: Optional[float] = None,
+                 optimizer: Callable[..., Optimizer] = DistributedLion, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._make, self._rates = optimizer, {
+            key: value for key, value in (("lr", lr), ("weight_decay", weight_decay))
+            if value is not None}
 
     def configure_ddp(self) -> None:
         """Wraps the model and turns averaging off before the first backward."""
@@ -35,6 +52,11 @@ class Strategy(DDPStrategy):
     def setup_optimizers(self, trainer) -> None:
         """Makes the optimizers over the wrapped model."""
         super().setup_optimizers(trainer)
+        if self._rates:
+            schedulers = [config.scheduler for config in self.lr_scheduler_configs]
+            self.optimizers = [_frameworks.in_place_of(
+                given, self.lightning_module, self._make, self._rates, schedulers)
+                for given in self.optimizers]
         self._meters = [_frameworks.Meter(optimizer) for optimizer in self.optimizers]
 
     def setup_precision_plugin(self) -> None:

@@ -12,7 +12,7 @@ from . import _library as library
 from ._construction import Construction
 from ._world import MpiWorld
 from ._steps import betas_of
-from ._tensors import Slot, hash_as_float32
+from ._tensors import Slot, hash_as_float32, parts_of
 from ._agreement import digest
 from .errors import Error, InvalidArgument
 from .methods import method_info
@@ -52,8 +52,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             counts as w ranks with its signs. For methods that exchange signs; equal weights change
             nothing.
         on_non_finite: ``"raise"`` NonFiniteGradient on all ranks, or ``"skip"`` the step on all.
-        clip_global_norm: 2-norm to which the mean gradient is scaled down; for methods that have
-            the mean gradient.
+        clip_global_norm: 2-norm to which the mean gradient is scaled down, over all shards or
+            tensors of a node; for methods that have the mean gradient.
         timeout: seconds that one wait for other ranks may take.
         broadcast_parameters: begin with rank 0's parameters, instead of refusing others.
         equal_gradients: ``"refuse"`` gradients that are bit-equal on all ranks in the first steps,
@@ -202,14 +202,14 @@ class Optimizer(Construction, torch.optim.Optimizer):
             self._same(rows, 0, "names and shapes of the added parameters")
             self._same(rows, 1, "hyper-parameters of the added group")
             self._same(rows, 2, "initial values of the added parameters")
-            specs = [slot.spec for slot in new]
+            specs, first_coords = parts_of(new)
             values = self._group_values(self.param_groups[first], first)
-            self._call("pride_optimizer_add", self._handle, library.tensors(specs), len(specs),
-                       c.byref(values), 1)
+            self._call("pride_optimizer_add_part", self._handle, library.tensors(specs),
+                       library.coords(first_coords), len(specs), c.byref(values), 1)
         except BaseException:
             del self.param_groups[first:]
             raise
-        self._layout = library.make_layout([slot.spec for slot in self._slots + new])
+        self._layout = library.make_layout(*parts_of(self._slots + new))
         self._sent_groups.append(bytes(values))
         self._adopt(new)
         self._checks_left = max(1, self._checks_left)  # ranks agree on the new ones too
@@ -273,8 +273,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
     def memory(self) -> Dict[str, int]:
         """Bytes that the optimizer holds beside parameters and gradients, by kind.
 
-        ``state``: of the method. ``masters``: float32 values of narrower parameters. ``frames``: what
-        is exchanged, in host memory. ``scratch``: on a GPU, for the words of frames. ``copies``: of
+        ``state``: of the method. ``masters``: what float32 masters have beyond narrower parameters, 2
+        bytes a value of bfloat16 and 4 of float16. ``frames``: what is exchanged, in host memory.
+        ``scratch``: what the method works in, on a GPU with the words of frames. ``copies``: of
         parameters that libpride cannot read where they lie.
         """
         if self._handle is None:

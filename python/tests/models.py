@@ -124,3 +124,11 @@ def moved(p, optimizer, step):
     set_gradients([p], step)
     optimizer.step()
     return (p.detach() - before).abs()
+
+
+def narrowed(x, dtype):
+    """As libpride rounds a master: bfloat16 with ties away from zero, the upper half of the bits."""
+    if dtype != torch.bfloat16:
+        return x.detach().to(dtype)
+    bits = x.detach().contiguous().view(torch.int32) + 0x8000
+    return (bits & ~0xFFFF).view(torch.float32).to(dtype)

@@ -63,10 +63,13 @@ def backward(made, replica, shards, step, narrow=None):
         p.grad = gradient / shards
 
 
-def train(mesh, made, optimizer, steps, first=0):
+def train(mesh, made, optimizer, steps, first=0, nan=None):
+    """nan: the step in which a gradient of the last replica's first shard is not finite."""
     for step in range(first, first + steps):
         optimizer.zero_grad()
         loss_of(made, dist.get_rank(), step).backward()
+        if step == nan and tuple(mesh.get_coordinate()) == (mesh.size(0) - 1, 0):
+            made[0].weight.grad.to_local()[3, 2] = float("nan")
         optimizer.step()
 
 
@@ -85,11 +88,14 @@ def ending(made, optimizer):
     return weights, values
 
 
-def whole(replicas, shards, method, options, steps, dtype=torch.float32, narrow=None):
+def whole(replicas, shards, method, options, steps, dtype=torch.float32, narrow=None, nan=None,
+          **arguments):
     """The oracle: on as many ranks as there are replicas."""
     made = model(dtype)
-    optimizer = optimizer_of(made, method, options)
+    optimizer = optimizer_of(made, method, options, **arguments)
     for step in range(steps):
         backward(made, dist.get_rank(), shards, step, narrow)
+        if step == nan and dist.get_rank() == replicas - 1:
+            made[0].weight.grad[3, 2] = float("nan")
         optimizer.step()
     return ending(made, optimizer)

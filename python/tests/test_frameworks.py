@@ -290,8 +290,12 @@ MISUSE = {
                           "torch.optim.AdamW(model.parameters()), None))"),
         "the trainer has an optimizer already, a AdamW"),
     "AdamW with the strategy": (
-        "train_lightning", ("pride.DistributedLion(self.named_", "torch.optim.AdamW(self."),
+        "train_lightning", ("Strategy(lr=1e-4, weight_decay=1.0)", "Strategy()"),
         "the optimizer is a AdamW, not one of pride's"),
+    "a scheduler of what is replaced": (
+        "train_accelerate", ("optimizer, loader, lr", "optimizer, torch.optim.lr_scheduler.StepLR("
+                             "optimizer, 1), loader, lr"),
+        "a scheduler of the AdamW would go on with that"),
 }
 
 
@@ -313,3 +317,29 @@ def test_unknown_version_is_refused(package, version, monkeypatch):
     monkeypatch.setattr(_frameworks.importlib.metadata, "version", lambda name: version)
     with pytest.raises(pride.Error, match=f"{package} {re.escape(version)} is installed"):
         _frameworks.require(package, *ranges[package])
+
+
+def test_groups_of_an_optimizer_that_is_replaced_keep_their_ratios():
+    from pride import _frameworks
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    groups = [{"params": [model[0].weight], "lr": 2e-3}, {"params": [model[1].weight]},
+              {"params": [model[0].bias, model[1].bias], "weight_decay": 0.0}]
+    given = torch.optim.AdamW(groups, lr=1e-3, weight_decay=0.1)
+
+    def rates(**arguments):
+        made = _frameworks.in_place_of(given, model, pride.DistributedLion, arguments)
+        assert [slot.name for slot in made._slots] == ["0.weight", "1.weight", "0.bias", "1.bias"]
+        return [(group["lr"], group["weight_decay"]) for group in made.param_groups]
+
+    assert rates(lr=1e-4, weight_decay=1.0) == [(2e-4, 1.0), (1e-4, 1.0), (1e-4, 0.0)]
+    assert rates(lr=1e-4) == [(2e-4, 0.1), (1e-4, 0.1), (1e-4, 0.0)]
+    assert rates(weight_decay=1.0) == [(2e-3, 1.0), (1e-3, 1.0), (1e-3, 0.0)]
+    model(torch.ones(1, 3)).sum().backward()
+    given.step()
+    with pytest.raises(pride.InvalidArgument, match="the AdamW has a state"):
+        rates(lr=1e-4)
+    own = pride.DistributedLion(model.parameters())
+    assert _frameworks.in_place_of(own, model, pride.Lion, {}) is own
+    with pytest.raises(pride.InvalidArgument, match="is a DistributedLion already"):
+        _frameworks.in_place_of(own, model, pride.Lion, {"lr": 1e-4})

@@ -149,9 +149,10 @@ def grown(at_once, zero, method="dlion-vote", dtype=torch.float32):
         else:
             set_gradients(live, step, rank)
         optimizer.step()
-        for p in live:
+        saved = optimizer.state_dict()["state"]
+        for i, p in enumerate(live):
             if p.dtype != torch.float32:
-                assert torch.equal(optimizer.state[p]["master"].to(p.dtype), p)
+                assert torch.equal(saved[i]["master"].to(p.dtype), p)
     optimizer.check_replicas()
     state = {k: v.numpy().tobytes() for k, v in optimizer.state[new[0]].items() if k != "step"}
     optimizer.close()

@@ -5,7 +5,6 @@
 # Oracles: the other ranks, and the run that nobody disturbed.
 import pytest
 import torch
-import torch.distributed as dist
 
 import models
 import pride

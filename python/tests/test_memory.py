@@ -97,7 +97,7 @@ def test_a_negative_view_as_gradient_counts_with_its_sign():
 
 
 def test_memory_by_kind():
-    for dtype, masters in ((torch.float32, 0), (torch.bfloat16, 4)):
+    for dtype, masters in ((torch.float32, 0), (torch.bfloat16, 2), (torch.float16, 4)):
         model = torch.nn.Linear(640, 100, bias=False).to(dtype)
         optimizer = pride.Optimizer(model.parameters(), method="adamw")
         use = optimizer.memory()

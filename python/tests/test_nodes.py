@@ -17,9 +17,9 @@ from pride import _nodes
 
 STEPS = 5
 SIZES = (12, 33, 7)
-METHODS = [("dlion-vote", {"tie": "zero"}), ("dlion-avg", None), ("lion", None), ("adamw", None),
-           ("signum-avg", None), ("dlion-muon", {"tie": "zero"}),
-           ("local-vote", {"h": 2, "tie": "zero"}), ("diloco", {"h": 2})]
+METHODS = [("dlion-vote", None), ("dlion-avg", None), ("lion", None), ("adamw", None),
+           ("signum-vote", None), ("signum-avg", None), ("dlion-muon", None),
+           ("local-vote", {"h": 2}), ("diloco", {"h": 2})]
 
 
 def model_of(dtype=torch.float32):
@@ -80,27 +80,34 @@ def ending(model, optimizer):
     return weights, state
 
 
-def train(model, optimizer, steps, first=0, spread=False):
+def train(model, optimizer, steps, first=0, spread=False, nan=None):
+    """nan: the step in which the last rank's gradient is not finite."""
     for step in range(first, first + steps):
         optimizer.zero_grad(set_to_none=True)
         backward(model, dist.get_rank(), step, spread)
+        if step == nan and dist.get_rank() == dist.get_world_size() - 1:
+            model[2].bias.grad[3] = float("nan")
         optimizer.step()
 
 
-def with_nodes(local, method, options=None, dtype=torch.float32, spread=False, auto=False):
+def with_nodes(local, method, options=None, dtype=torch.float32, spread=False, auto=False, nan=None,
+               **more):
     model, optimizer = make(method, options, dtype,
-                            node_group="auto" if auto else groups_of(local))
-    train(model, optimizer, STEPS, 0, spread)
+                            node_group="auto" if auto else groups_of(local), **more)
+    train(model, optimizer, STEPS, 0, spread, nan)
+    assert optimizer.traffic()["skipped"] == (nan is not None)
     held = sum(t.numel() for entry in optimizer.state.values() for key, t in entry.items()
                if key != "step")
     traffic = optimizer.traffic()
     return held, traffic, ending(model, optimizer)
 
 
-def one_rank_a_node(local, method, options=None, dtype=torch.float32, spread=False):
-    model, optimizer = make(method, options, dtype)
+def one_rank_a_node(local, method, options=None, dtype=torch.float32, spread=False, nan=None, **more):
+    model, optimizer = make(method, options, dtype, **more)
     for step in range(STEPS):
         backward_of_node(model, dist.get_rank(), local, step, spread)
+        if step == nan and dist.get_rank() == dist.get_world_size() - 1:
+            model[2].bias.grad[3] = float("nan")
         optimizer.step()
     held = sum(t.numel() for entry in optimizer.state.values() for key, t in entry.items()
                if key != "step")
@@ -136,7 +143,11 @@ def test_nodes_take_the_steps_of_one_rank_with_the_mean_gradient(world, local, m
 
 def test_bytes_between_nodes_are_the_cost_of_the_share(world):
     """And inside: all gradients but the own share to their owners, the share to all others."""
-    results, _ = compare(world, 2, 3, "dlion-avg", None)
+    for more, per_step in (({}, 0), ({"on_non_finite": "skip"}, 2 * 2 * 8)):  # and two numbers
+        check_bytes(compare(world, 2, 3, "dlion-avg", None, **more)[0], per_step)
+
+
+def check_bytes(results, more):
     sizes = sorted(p.numel() for p in model_of().parameters())
     d = sum(sizes)
     shares = []
@@ -146,7 +157,7 @@ def test_bytes_between_nodes_are_the_cost_of_the_share(world):
         assert traffic["bytes_sent"] == steps * traffic["cost_bytes"]
         assert traffic["cost_bytes"] < d  # of 4 d
         # and one flag for each tensor
-        flags = 2 * (1 + len(sizes))
+        flags = 2 * (1 + len(sizes)) + more
         assert traffic["node_bytes_sent"] == steps * (
             4 * (d - shares[-1]) + 4 * 2 * shares[-1] + flags)
         assert traffic["node_bytes_received"] == steps * (
@@ -161,8 +172,22 @@ def test_auto_is_the_ranks_of_this_host(world):
         compare(world, 1, local, "dlion-avg", None, auto=True)
 
 
+@pytest.mark.parametrize("local", [2, 3])
+@pytest.mark.parametrize("method, nan, more", [
+    ("dlion-vote", 2, dict(on_non_finite="skip")),
+    ("lion", 2, dict(on_non_finite="skip", clip_global_norm=3.0)),
+    ("adamw", None, dict(clip_global_norm=3.0))], ids=str)
+def test_nodes_skip_a_step_together_and_clip_by_the_norm_of_all(world, local, method, nan, more):
+    compare(world, 2, local, method, None, nan=nan, **more)
+
+
+def test_signs_and_votes_that_are_drawn(world):
+    compare(world, 2, 2, "dlion-vote", {"signs": "stochastic", "result": "stochastic"})
+
+
 def test_parameters_in_bfloat16(world):
-    compare(world, 2, 2, "lion", None, dtype=torch.bfloat16)
+    """Their gradients cancel to exact zeros, too, whose signs are drawn by coordinate."""
+    compare(world, 2, 2, "dlion-vote", None, dtype=torch.bfloat16)
     compare(world, 2, 3, "adamw", None, dtype=torch.bfloat16)
 
 
@@ -390,8 +415,7 @@ REFUSED = [
     ({"virtual_workers": 2}, "node_group: give one of virtual_workers and"),
     ({"coordinator": "localhost:1"}, "node_group: give one of coordinator and"),
     ({"node_of_rank": [0, 0, 1, 1]}, "node_group: give one of node_of_rank,"),
-    ({"clip_global_norm": 1.0, "method": "lion"}, "node_group: clip_global_norm: no rank"),
-    ({"on_non_finite": "skip"}, "node_group: on_non_finite='skip'"),
+    ({"on_non_finite": "skip", "method": "local-vote"}, "non_finite = skip with local-vote"),
     ({"method": "dlion-muon", "options": {"matrix_scale": "fan-in"}}, "matrix_scale=fan-in"),
 ]
 

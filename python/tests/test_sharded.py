@@ -14,18 +14,19 @@ if sharded.fully_shard is None:
     pytest.skip(sharded.WHY_NOT, allow_module_level=True)
 
 STEPS = 6
-METHODS = [("dlion-vote", {"tie": "zero"}), ("dlion-avg", None), ("lion", None), ("adamw", None),
-           ("sgdm", None), ("signum-avg", None)]
+METHODS = [("dlion-vote", None), ("dlion-avg", None), ("lion", None), ("adamw", None),
+           ("sgdm", None), ("signum-vote", None), ("signum-avg", None), ("local-vote", {"h": 2})]
 
 
-def run(shape, method, options, dtype=torch.float32, narrow=None):
+def run(shape, method, options, dtype=torch.float32, narrow=None, nan=None, **arguments):
     mesh = sharded.mesh_of(*shape)
     policy = {} if narrow is None else {"mp_policy": sharded.MixedPrecisionPolicy(
         param_dtype=narrow, reduce_dtype=torch.float32)}
     model = sharded.sharded(mesh, dtype, **policy)
-    optimizer = sharded.optimizer_of(model, method, options, replicate_mesh=mesh["dp"])
+    optimizer = sharded.optimizer_of(model, method, options, replicate_mesh=mesh["dp"], **arguments)
     empty = sum(p.to_local().numel() == 0 for p in model.parameters())
-    sharded.train(mesh, model, optimizer, STEPS)
+    sharded.train(mesh, model, optimizer, STEPS, nan=nan)
+    assert optimizer.traffic()["skipped"] == (nan is not None)
     return mesh["dp"].get_local_rank(), empty, sharded.ending(model, optimizer)
 
 
@@ -46,15 +47,52 @@ def test_shards_take_the_steps_of_whole_tensors(world, shape, method, options):
     compare(world, shape, method, options)
 
 
-# gradients in bfloat16 cancel to exact zeros, whose signs are by coordinate in a vote
-
-
 def test_parameters_in_bfloat16(world):
-    compare(world, (2, 2), "lion", None, dtype=torch.bfloat16)
+    """Their gradients cancel to exact zeros, too, whose signs are drawn by coordinate."""
+    compare(world, (2, 2), "dlion-vote", None, dtype=torch.bfloat16)
 
 
 def test_mixed_precision_policy(world):
-    compare(world, (2, 2), "lion", None, narrow=torch.bfloat16)
+    compare(world, (2, 2), "dlion-vote", None, narrow=torch.bfloat16)
+
+
+def test_votes_that_are_drawn(world):
+    compare(world, (2, 2), "dlion-vote", {"result": "stochastic"})
+
+
+def grown(shape=None):
+    """The last layer is added later; without a mesh the oracle of 2 x 2."""
+    mesh = shape and sharded.mesh_of(*shape)
+    model = sharded.sharded(mesh) if shape else sharded.model()
+    names = list(model.named_parameters())
+    optimizer = pride.Optimizer(names[:-2], 1e-2, method="dlion-vote", bucket_size=64, timeout=30,
+                                replicate_mesh=mesh and mesh["dp"])
+    optimizer.add_param_group({"params": names[-2:], "lr": 3e-2})
+    for step in range(STEPS if not shape else 0):
+        sharded.backward(model, dist.get_rank(), 2, step)
+        optimizer.step()
+    if shape:
+        sharded.train(mesh, model, optimizer, STEPS)
+    return sharded.ending(model, optimizer)[0]
+
+
+def test_a_group_that_is_added_has_its_place_in_the_whole_model(world):
+    [expected, same] = world(2).run(grown)
+    assert expected == same
+    assert world(4).run(grown, (2, 2)) == [expected] * 4
+
+
+# method, and: the gradient of one shard of one replica is not finite in the step
+HELD = [("dlion-vote", 2, dict(on_non_finite="skip")),
+        ("lion", 2, dict(on_non_finite="skip", clip_global_norm=3.0)),
+        ("adamw", None, dict(clip_global_norm=3.0, overlap=False))]
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 1), (1, 2)], ids=str)
+@pytest.mark.parametrize("method, nan, arguments", HELD, ids=str)
+def test_all_shards_skip_a_step_and_are_clipped_by_the_norm_of_all(world, shape, method, nan,
+                                                                   arguments):
+    compare(world, shape, method, None, nan=nan, **arguments)
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (2, 1), (1, 2)], ids=str)
@@ -62,7 +100,7 @@ def test_mixed_precision_policy(world):
 def test_matrices_are_orthogonalised_whole(world, shape, dtype):
     """One of them on each rank of the shard group, and the biases by shards."""
     replicas, shards = shape
-    method = "dlion-muon", {"tie": "zero"}
+    method = "dlion-muon", None
     expected = world(replicas).run(sharded.whole, replicas, shards, *method, STEPS, dtype)
     held = {}
     for replica, _, (weights, state) in world(replicas * shards).run(run, shape, *method, dtype):
@@ -70,12 +108,6 @@ def test_matrices_are_orthogonalised_whole(world, shape, dtype):
         assert state.items() <= expected[replica][1].items()
         held.setdefault(replica, {}).update(state)
     assert [held[r] for r in range(replicas)] == [state for _, state in expected]
-
-
-def test_ties_and_zeros_are_the_shards_own(world):
-    """By numbers of coordinates in the shard group: replicas stay equal, and move."""
-    results = world(4).run(run, (2, 2), "dlion-vote", None)
-    assert len({weights for _, _, (weights, _) in results}) == 1
 
 
 def on_one_mesh(mesh, **policy):
@@ -173,8 +205,9 @@ REFUSED = {
     "no mesh": (dict(), "0.weight is sharded: give replicate_mesh"),
     "overlap": (dict(overlap=True), "overlap=True: FSDP's gradients are complete after backward"),
     "muon": (dict(method="dlion-muon", options={"matrix_scale": "fan-in"}), "matrix_scale=fan-in"),
-    "skip": (dict(on_non_finite="skip"), "on_non_finite='skip'"),
-    "clip": (dict(method="lion", clip_global_norm=1.0), "clip_global_norm: each shard"),
+    "skip": (dict(method="local-vote", on_non_finite="skip"), "non_finite = skip with local-vote"),
+    "clip": (dict(method="lion", clip_global_norm=1.0, shard="last alone"),
+             "clip_global_norm: they lie on 2 meshes of different ranks"),
     "other ranks": (dict(mesh="fs"), "is sharded over ranks [0, 1], of which [0, 1] are replicas"),
     "whole mesh": (dict(shard="all"), "is replicated over its own mesh"),
     "plain": (dict(shard="first"), "2.weight is not sharded and 0.weight is"),
@@ -189,6 +222,10 @@ def refused(mesh="dp", shard=None, average=False, method="dlion-vote", **argumen
         model = sharded.fully_shard(model, mesh=meshes)
     elif shard == "first":
         sharded.fully_shard(model[0], mesh=meshes["fs"])
+    elif shard == "last alone":
+        alone = sharded.init_device_mesh("cpu", (4, 1), mesh_dim_names=("dp", "fs"))
+        sharded.fully_shard(model[4], mesh=alone["fs"])
+        model = sharded.fully_shard(model, mesh=meshes["fs"])
     else:
         model = sharded.sharded(meshes)
     if arguments or mesh != "dp" or shard or average or method != "dlion-vote":

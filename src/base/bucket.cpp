@@ -22,7 +22,7 @@ std::vector<Piece> pieces_between(const Layout& layout, std::size_t begin, std::
     const std::size_t to = std::min(end, slot->offset + slot->n);
     if (from >= to) continue;
     const auto tensor = static_cast<std::size_t>(slot - slots.begin());
-    pieces.push_back({tensor, from, to, slot->spec.group, (from - begin) / 64});
+    pieces.push_back({tensor, from, to, slot->spec.group, (from - begin) / 64, slot->to_whole});
   }
   return pieces;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -19,9 +20,12 @@ struct Piece {
   std::size_t end = 0;
   int group = 0;
   std::size_t first_word = 0;  // index of its first word (64 coordinates) within the shard
+  std::uint64_t to_whole = 0;  // of its tensor: TensorSlot::to_whole
 
   std::size_t n() const noexcept { return end - begin; }
   std::size_t n_words() const noexcept { return words_for(n()); }
+  // The number of flat coordinate `at` in the whole model, by which its random bits are drawn.
+  std::uint64_t in_whole(std::size_t at) const noexcept { return at + to_whole; }
 };
 
 // One rank's part of a bucket: that rank is the server of these coordinates.

@@ -33,8 +33,9 @@ Layout::Layout(std::vector<TensorSpec> tensors) {
     PRIDE_CHECK(!spec.name.empty(), "layout: tensor ", tensors_.size(), " has no name");
     PRIDE_CHECK(names.insert(spec.name).second, "layout: two tensors are named '", spec.name, "'");
     PRIDE_CHECK(spec.group >= 0, "layout: tensor '", spec.name, "' is in group ", spec.group);
-    TensorSlot slot{std::move(spec), flat_size_, 0};
+    TensorSlot slot{std::move(spec), flat_size_, 0, 0};
     slot.n = count_coords(slot.spec);
+    if (slot.spec.first_coord) slot.to_whole = *slot.spec.first_coord - slot.offset;
     n_coords_ += slot.n;
     flat_size_ += align_up(slot.n);
     n_groups_ = std::max(n_groups_, slot.spec.group + 1);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #ifdef __linux__
@@ -33,15 +34,17 @@ class HostMemory final : public Memory {
     const std::size_t bytes = n * sizeof(float);
     auto memory = aligned<float>(bytes >= 2 * kHugePage ? kHugePage : 64, bytes);
     std::fill_n(memory.get(), n, 0.0f);
-    return memory;
+    return counted(std::move(memory), n);
   }
   std::shared_ptr<std::byte[]> frame(std::size_t bytes) override {
     return aligned<std::byte>(64, bytes);
   }
-  void read(const float* from, std::span<float> to) override {
-    std::copy_n(from, to.size(), to.begin());
+  void read_bytes(const void* from, std::span<std::byte> to) override {
+    if (!to.empty()) std::memcpy(to.data(), from, to.size());
   }
-  void write(std::span<const float> from, float* to) override { std::ranges::copy(from, to); }
+  void write_bytes(std::span<const std::byte> from, void* to) override {
+    if (!from.empty()) std::memcpy(to, from.data(), from.size());
+  }
 };
 
 }  // namespace
@@ -51,11 +54,37 @@ Memory& Memory::host() {
   return memory;
 }
 
-std::span<const float> on_host(Memory& memory, std::span<const float> values,
-                               std::vector<float>& room) {
-  if (memory.is_host()) return values;
-  room.resize(values.size());
-  memory.read(values.data(), room);
+std::shared_ptr<float[]> Memory::counted(std::shared_ptr<float[]> floats, std::size_t n) {
+  const std::uint64_t bytes = n * sizeof(float);
+  *held_ += bytes;
+  float* const at = floats.get();
+  return {at, [count = held_, bytes, floats = std::move(floats)](float*) { *count -= bytes; }};
+}
+
+void Memory::read(ConstFloats from, std::span<float> to) {
+  if (!from.halved()) return read_bytes(from.data, std::as_writable_bytes(to));
+  if (is_host()) return from.load(0, to);
+  const bool both = from.lower != nullptr;
+  std::vector<std::uint16_t> upper(from.n), lower(both ? from.n : 0);
+  read(from.upper, std::span(upper));
+  if (both) read(from.lower, std::span(lower));
+  ConstFloats(upper.data(), both ? lower.data() : nullptr, from.n).load(0, to);
+}
+
+void Memory::write(std::span<const float> from, Floats to) {
+  if (!to.halved()) return write_bytes(std::as_bytes(from), to.data);
+  if (is_host()) return to.store(0, from);
+  const bool both = to.lower != nullptr;
+  std::vector<std::uint16_t> upper(from.size()), lower(both ? from.size() : 0);
+  Floats(upper.data(), both ? lower.data() : nullptr, from.size()).store(0, from);
+  write_bytes(std::as_bytes(std::span(upper)), to.upper);
+  if (both) write_bytes(std::as_bytes(std::span(lower)), to.lower);
+}
+
+std::span<const float> on_host(Memory& memory, ConstFloats values, std::vector<float>& room) {
+  if (memory.is_host() && !values.halved()) return {values.data, values.n};
+  room.resize(values.n);
+  memory.read(values, room);
   return room;
 }
 

@@ -3,10 +3,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
+
+#include "base/floats.h"
 
 namespace pride {
 
@@ -17,19 +21,34 @@ class Memory {
 
   virtual bool is_host() const noexcept = 0;
 
-  // n zero floats, aligned to 64 bytes.
+  // n floats of 0, aligned to 64 bytes. They are counted in held().
   virtual std::shared_ptr<float[]> zeros(std::size_t n) = 0;
 
   // Host memory for frames, aligned to 64 bytes, for copies from and to a device.
   virtual std::shared_ptr<std::byte[]> frame(std::size_t bytes) = 0;
 
-  // Between steps, after all queued work: copies values from this memory to the host's, and back.
-  virtual void read(const float* from, std::span<float> to) = 0;
-  virtual void write(std::span<const float> from, float* to) = 0;
+  // Between steps, after all work that is queued: values of this memory to the host's, and back.
+  virtual void read_bytes(const void* from, std::span<std::byte> to) = 0;
+  virtual void write_bytes(std::span<const std::byte> from, void* to) = 0;
+  template <typename T>
+  void read(const T* from, std::span<T> to) {
+    read_bytes(from, std::as_writable_bytes(to));
+  }
+  void read(ConstFloats from, std::span<float> to);
+  void write(std::span<const float> from, Floats to);
+
+  // Bytes of zeros() that are still held by somebody.
+  std::uint64_t held() const noexcept { return *held_; }
+
+ protected:
+  std::shared_ptr<float[]> counted(std::shared_ptr<float[]> floats, std::size_t n);
+
+ private:
+  using Count = std::atomic<std::uint64_t>;
+  std::shared_ptr<Count> held_ = std::make_shared<Count>(0);  // which floats may outlive
 };
 
-// The values on the host: in place, or copied to `room`.
-std::span<const float> on_host(Memory& memory, std::span<const float> values,
-                               std::vector<float>& room);
+// The values on the host: where they lie, or copied to `room`.
+std::span<const float> on_host(Memory& memory, ConstFloats values, std::vector<float>& room);
 
 }  // namespace pride

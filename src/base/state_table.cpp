@@ -8,12 +8,7 @@
 #include "pride/error.h"
 
 namespace pride {
-namespace {
 
-constexpr const char* kMaster = "master";
-const std::string kMasterKey = "master/";
-
-// The saved tensor of one buffer and parameter, checked.
 const std::vector<float>& saved_values(const StateDict& in, const std::string& key,
                                        const TensorSlot& slot, StateTable::Values values) {
   const auto found = in.tensors.find(key);
@@ -31,6 +26,8 @@ const std::vector<float>& saved_values(const StateDict& in, const std::string& k
   return tensor.values;
 }
 
+namespace {
+
 const std::string& saved_text(const StateDict& in, const std::string& name) {
   const auto found = in.scalars.find("method." + name);
   PRIDE_CHECK(found != in.scalars.end(), "load: the state has no method.", name);
@@ -47,6 +44,10 @@ FlatBuffer& StateTable::add(const std::string& name, StateKind kind, Values valu
   return entries_.emplace_back(Entry{prefix_ + name, kind, values}).buffer;
 }
 
+Stored StateTable::add(const std::string& name, StateKind kind, DType dtype) {
+  return {entries_.emplace_back(Entry{prefix_ + name, kind, Values::kAny, dtype}).buffer, dtype};
+}
+
 void StateTable::add_text(std::string name, WriteText write, ReadText read) {
   texts_.push_back({std::move(name), std::move(write), std::move(read)});
 }
@@ -54,7 +55,7 @@ void StateTable::add_text(std::string name, WriteText write, ReadText read) {
 void StateTable::allocate(std::size_t flat_size, Memory& memory) {
   flat_size_ = flat_size;
   memory_ = &memory;
-  for (Entry& e : entries_) e.buffer = FlatBuffer(flat_size, memory_of(e));
+  for (Entry& e : entries_) e.buffer = FlatBuffer(e.floats_of(flat_size), memory_of(e));
 }
 
 void StateTable::allocate_beside(const StateTable& first) {
@@ -63,26 +64,13 @@ void StateTable::allocate_beside(const StateTable& first) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& e = entries_[i];
     const bool shared = e.kind == StateKind::kShared;
-    e.buffer = shared ? first.entries_[i].buffer.alias() : FlatBuffer(flat_size_, memory_of(e));
+    e.buffer = shared ? first.entries_[i].buffer.alias()
+                      : FlatBuffer(e.floats_of(flat_size_), memory_of(e));
   }
 }
 
-void StateTable::share_masters(const StateTable& first) {
-  masters_ = first.masters_.alias();
-  has_master_ = first.has_master_;
-  n_masters_ = first.n_masters_;
-}
-
-FlatBuffer& StateTable::masters(std::size_t tensor, std::size_t n) {
-  if (masters_.size() == 0) masters_ = FlatBuffer(flat_size_, *memory_);
-  if (has_master_.size() <= tensor) has_master_.resize(tensor + 1, 0);
-  if (has_master_[tensor] == 0) n_masters_ += n;
-  has_master_[tensor] = 1;
-  return masters_;
-}
-
 std::uint64_t StateTable::floats() const noexcept {
-  std::uint64_t n = n_masters_;
+  std::uint64_t n = 0;
   for (const Entry& e : entries_) n += e.buffer.size();
   return n;
 }
@@ -90,13 +78,17 @@ std::uint64_t StateTable::floats() const noexcept {
 // Copies the first floats of a buffer from another table's.
 void StateTable::copy(Memory& of_from, const FlatBuffer& from, Memory& of_to, FlatBuffer& to) {
   std::vector<float> room;
-  of_to.write(on_host(of_from, from.span(), room), to.data());
+  of_to.write(on_host(of_from, from.span(), room), to.span());
+}
+
+std::uint64_t StateTable::floats(StateKind kind) const noexcept {
+  std::uint64_t n = 0;
+  for (const Entry& e : entries_) n += e.kind == kind ? e.buffer.size() : 0;
+  return n;
 }
 
 std::uint64_t StateTable::own_floats() const noexcept {
-  std::uint64_t n = 0;
-  for (const Entry& e : entries_) n += e.kind == StateKind::kShared ? 0 : e.buffer.size();
-  return n;
+  return floats() - floats(StateKind::kShared);
 }
 
 void StateTable::take(const StateTable& other, std::size_t n_tensors) {
@@ -104,29 +96,23 @@ void StateTable::take(const StateTable& other, std::size_t n_tensors) {
     const Entry& from = other.entries_[i];
     copy(other.memory_of(from), from.buffer, memory_of(entries_[i]), entries_[i].buffer);
   }
-  has_master_ = other.has_master_;
-  n_masters_ = other.n_masters_;
-  if (other.masters_.size() > 0) {
-    masters_ = FlatBuffer(flat_size_, *memory_);
-    copy(*other.memory_, other.masters_, *memory_, masters_);
-  }
   for (std::size_t i = 0; i < texts_.size(); ++i) {
     texts_[i].read(other.texts_[i].write(), n_tensors, true);
   }
 }
 
-std::vector<std::span<float>> StateTable::buffers(StateKind kind) {
-  std::vector<std::span<float>> all;
+std::vector<Floats> StateTable::buffers(StateKind kind) {
+  std::vector<Floats> all;
   for (Entry& e : entries_) {
-    if (e.kind == kind) all.push_back(e.buffer.span());
+    if (e.kind == kind) all.push_back(e.of(0, flat_size_));
   }
   return all;
 }
 
-std::vector<std::span<float>> StateTable::memory() {
-  std::vector<std::span<float>> all;
+std::vector<Floats> StateTable::memory() {
+  std::vector<Floats> all;
   for (Entry& e : entries_) {
-    if (e.is_memory()) all.push_back(e.buffer.span());
+    if (e.is_memory()) all.push_back(e.of(0, flat_size_));
   }
   return all;
 }
@@ -137,15 +123,14 @@ std::size_t StateTable::n_memory() const noexcept {
 
 std::vector<StateBuffer> StateTable::buffers() {
   std::vector<StateBuffer> all;
-  for (Entry& e : entries_) all.push_back({e.name, e.kind, e.buffer.span(), e.buffer.memory()});
-  if (n_masters_ > 0) {
-    all.push_back({kMaster, StateKind::kShared, masters_.span(), masters_.memory()});
+  for (Entry& e : entries_) {
+    all.push_back({e.name, e.kind, e.buffer.span(), e.buffer.memory(), e.dtype});
   }
   return all;
 }
 
 StateKind StateTable::kind_of(std::string_view key) const {
-  if (key.starts_with(kMasterKey)) return StateKind::kShared;
+  if (key.starts_with(kMasterKey)) return StateKind::kShared;  // kept by PlacedParameters
   const auto named = [&](const Entry& e) { return key.starts_with(e.name + "/"); };
   const auto found = std::ranges::find_if(entries_, named);
   return found == entries_.end() ? StateKind::kLocal : found->kind;
@@ -155,43 +140,16 @@ bool StateTable::has(StateKind kind) const noexcept {
   return std::ranges::any_of(entries_, [=](const Entry& e) { return e.kind == kind; });
 }
 
-StateDict::Tensor StateTable::saved(Memory& memory, const FlatBuffer& buffer,
-                                    const TensorSlot& slot) {
-  StateDict::Tensor tensor{slot.spec.shape, std::vector<float>(slot.n)};
-  memory.read(buffer.data() + slot.offset, tensor.values);
-  return tensor;
-}
-
 void StateTable::save(const Layout& layout, StateDict& out) const {
   for (const Entry& e : entries_) {
     out.scalars["kind." + e.name] = name_of(e.kind);
     for (const TensorSlot& slot : layout.tensors()) {
-      out.tensors[concat(e.name, "/", slot.spec.name)] = saved(memory_of(e), e.buffer, slot);
+      StateDict::Tensor tensor{slot.spec.shape, std::vector<float>(slot.n)};
+      memory_of(e).read(e.of(slot.offset, slot.n), tensor.values);
+      out.tensors[concat(e.name, "/", slot.spec.name)] = std::move(tensor);
     }
   }
   for (const Text& t : texts_) out.scalars["method." + t.name] = t.write();
-  if (n_masters_ == 0) return;
-  out.scalars[concat("kind.", kMaster)] = name_of(StateKind::kShared);
-  for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
-    if (!has_master(i)) continue;
-    const TensorSlot& slot = layout.tensors()[i];
-    out.tensors[kMasterKey + slot.spec.name] = saved(*memory_, masters_, slot);
-  }
-}
-
-// A state may lack masters: then they follow from the narrow parameters.
-void StateTable::read_masters(const Layout& layout, const StateDict& in, bool commit,
-                              std::set<std::string>& known) {
-  for (const TensorSlot& slot : layout.tensors()) {
-    const std::string key = kMasterKey + slot.spec.name;
-    if (!in.tensors.contains(key)) continue;
-    const auto& values = saved_values(in, key, slot, Values::kAny);
-    known.insert(key);
-    if (masters_.size() == 0)
-      masters_ = FlatBuffer(flat_size_, *memory_);  // before anything is changed
-    if (!commit) continue;
-    memory_->write(values, masters_.data() + slot.offset);
-  }
 }
 
 void StateTable::read(const Layout& layout, const StateDict& in, bool and_commit) {
@@ -209,16 +167,15 @@ void StateTable::read(const Layout& layout, const StateDict& in, bool and_commit
         const std::string key = concat(e.name, "/", slot.spec.name);
         const auto& values = saved_values(in, key, slot, e.values);
         known.insert(key);
-        if (commit) memory_of(e).write(values, e.buffer.data() + slot.offset);
+        if (commit) memory_of(e).write(values, e.of(slot.offset, slot.n));
       }
     }
-    read_masters(layout, in, commit, known);
     for (const Text& t : texts_) {
       t.read(saved_text(in, t.name), layout.tensors().size(), commit);
     }
     for (const auto& [key, tensor] : in.tensors) {
-      PRIDE_CHECK(known.contains(key), "load: the state holds '", key,
-                  "', which this method does not have");
+      PRIDE_CHECK(known.contains(key) || key.starts_with(kMasterKey), "load: the state holds '",
+                  key, "', which this method does not have");
     }
   }
 }

@@ -9,14 +9,15 @@
 #include <span>
 #include <vector>
 
+#include "base/floats.h"
 #include "base/memory.h"
 #include "pride/tensors.h"
 
 namespace pride {
 
-// The values of a tensor: data[0] is that of flat coordinate `offset`.
+// Where a tensor's values lie: that of flat coordinate `offset` is the first.
 struct ParameterPlace {
-  float* data = nullptr;
+  Floats values;
   std::size_t offset = 0;
 };
 struct GradientPlace {
@@ -25,19 +26,21 @@ struct GradientPlace {
   DType dtype = DType::kFloat32;
 };
 
-// Parameters as float32, by tensor: in the caller's memory, or their masters; or one flat buffer.
-// Ranges of flat coordinates lie in one tensor.
+// Parameters as float32, by tensor: in the caller's memory, with the lower halves of masters beside
+// it, or their masters; or one flat buffer. Ranges of flat coordinates lie in one tensor.
 template <typename Float>
 struct ParameterView {
-  Float* flat = nullptr;
+  BasicFloats<Float> flat = {};
   const ParameterPlace* places = nullptr;  // by tensor, in the place of `flat`
   Memory* memory = &Memory::host();        // the memory of all of them
 
-  std::span<Float> f32(std::size_t tensor, std::size_t begin, std::size_t end) const {
-    if (places == nullptr) return {flat + begin, end - begin};
-    return {places[tensor].data + (begin - places[tensor].offset), end - begin};
+  BasicFloats<Float> f32(std::size_t tensor, std::size_t begin, std::size_t end) const {
+    if (places == nullptr) return flat.subspan(begin, end - begin);
+    return places[tensor].values.subspan(begin - places[tensor].offset, end - begin);
   }
-  std::span<Float> of(const auto& piece) const { return f32(piece.tensor, piece.begin, piece.end); }
+  BasicFloats<Float> of(const auto& piece) const {
+    return f32(piece.tensor, piece.begin, piece.end);
+  }
   operator ParameterView<const float>() const { return {flat, places, memory}; }
 };
 using View = ParameterView<float>;

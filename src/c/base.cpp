@@ -28,10 +28,14 @@ TensorSpec spec_of(const pride_tensor& tensor) {
           .group = tensor.group};
 }
 
-std::vector<TensorSpec> specs_of(const pride_tensor* tensors, std::uint64_t n) {
+std::vector<TensorSpec> specs_of(const pride_tensor* tensors, const std::uint64_t* first_coords,
+                                 std::uint64_t n) {
   PRIDE_CHECK(n == 0 || tensors != nullptr, n, " tensors at NULL");
   std::vector<TensorSpec> specs;
-  for (std::uint64_t i = 0; i < n; ++i) specs.push_back(spec_of(tensors[i]));
+  for (std::uint64_t i = 0; i < n; ++i) {
+    specs.push_back(spec_of(tensors[i]));
+    if (first_coords != nullptr) specs.back().first_coord = first_coords[i];
+  }
   return specs;
 }
 
@@ -50,9 +54,13 @@ const char* pride_isa(void) {
 }
 
 int pride_layout_create(const pride_tensor* tensors, uint64_t n, pride_layout** out) {
+  return pride_layout_create_part(tensors, nullptr, n, out);
+}
+int pride_layout_create_part(const pride_tensor* tensors, const uint64_t* first_coords, uint64_t n,
+                             pride_layout** out) {
   return guarded([&] {
     given(out, "out") = nullptr;
-    *out = new pride_layout{pride::Layout(specs_of(tensors, n))};
+    *out = new pride_layout{pride::Layout(specs_of(tensors, first_coords, n))};
   });
 }
 void pride_layout_destroy(pride_layout* layout) { delete layout; }

@@ -85,6 +85,16 @@ void write(const StepReport& report, pride_optimizer& optimizer, pride_report* o
           .apply_s = report.apply_s};
 }
 
+std::function<void(std::span<double>)> sum_of(pride_sum_of_parts function, void* user) {
+  if (function == nullptr) return nullptr;
+  return [function, user](std::span<double> values) {
+    char why[1024] = "";
+    if (function(user, values.data(), values.size(), why, sizeof why) == 0) return;
+    why[sizeof why - 1] = '\0';
+    throw CommError(concat("sum of the model's parts: ", why));
+  };
+}
+
 constexpr std::int64_t kLongestWaitMs = std::int64_t{1000} * 3600 * 24 * 365;
 
 }  // namespace
@@ -135,6 +145,7 @@ OptimizerOptions options_of(const pride_options& given_options, int world) {
   options.virtual_workers = o.virtual_workers;
   if (o.device != nullptr) options.device = o.device->device;
   options.orthogonalise = orthogonalise_of(o.orthogonalise, o.orthogonalise_user);
+  options.sum_of_parts = sum_of(o.sum_of_parts, o.sum_of_parts_user);
   if (o.node_of_rank != nullptr) {
     if (o.virtual_workers > 0) world = o.virtual_workers;
     options.nodes = Nodes(std::span(o.node_of_rank, static_cast<std::size_t>(world)));
@@ -167,7 +178,9 @@ void pride_options_init(pride_options* options, uint32_t struct_size) {
                              .virtual_workers = 0,
                              .device = nullptr,
                              .orthogonalise = nullptr,
-                             .orthogonalise_user = nullptr};
+                             .orthogonalise_user = nullptr,
+                             .sum_of_parts = nullptr,
+                             .sum_of_parts_user = nullptr};
   std::memcpy(options, &all, std::min<std::size_t>(struct_size, sizeof all));
 }
 
@@ -230,6 +243,14 @@ int pride_optimizer_set_stream(pride_optimizer* optimizer, void* stream) {
 
 int pride_optimizer_hash(pride_optimizer* optimizer, uint64_t* out) {
   return guarded([&] { given(out, "out") = idle(optimizer).hash(params_of(*optimizer, nullptr)); });
+}
+
+int pride_optimizer_read(const pride_optimizer* optimizer, uint64_t tensor, uint64_t begin,
+                         uint64_t n, float* values) {
+  return guarded([&] {
+    PRIDE_CHECK(n == 0 || values != nullptr, n, " values at NULL");
+    idle(optimizer).read(tensor, begin, std::span(values, n));
+  });
 }
 
 int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,
@@ -346,12 +367,18 @@ int pride_optimizer_get_group(const pride_optimizer* optimizer, int32_t group,
 
 int pride_optimizer_add(pride_optimizer* optimizer, const pride_tensor* tensors, uint64_t n,
                         const pride_group* groups, uint64_t n_groups) {
+  return pride_optimizer_add_part(optimizer, tensors, nullptr, n, groups, n_groups);
+}
+
+int pride_optimizer_add_part(pride_optimizer* optimizer, const pride_tensor* tensors,
+                             const uint64_t* first_coords, uint64_t n, const pride_group* groups,
+                             uint64_t n_groups) {
   return guarded([&] {
     pride::Optimizer& all = idle(optimizer);
     PRIDE_CHECK(n_groups == 0 || groups != nullptr, n_groups, " groups at NULL");
     std::vector<pride::ParamGroup> more;
     for (uint64_t g = 0; g < n_groups; ++g) more.push_back(group_of(groups[g]));
-    all.add(specs_of(tensors, n), std::move(more));
+    all.add(specs_of(tensors, first_coords, n), std::move(more));
     optimizer->buffers.clear();
     optimizer->params.clear();
   });

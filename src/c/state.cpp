@@ -15,19 +15,31 @@ const auto& entry(const Map& map, uint64_t index, const char* kind) {
   return *std::next(map.begin(), static_cast<std::ptrdiff_t>(index));
 }
 
+// Throws InvalidArgument beyond the last.
+const pride::StateBuffer& buffer_of(pride_optimizer* optimizer, uint64_t index) {
+  pride::Optimizer& all = idle(optimizer);
+  if (optimizer->buffers.empty()) optimizer->buffers = all.state_buffers();
+  PRIDE_CHECK(index < optimizer->buffers.size(), "buffer ", index, " of ",
+              optimizer->buffers.size());
+  return optimizer->buffers[index];
+}
+
 }  // namespace
 
 int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index, const char** name,
                                  int32_t* kind, float** data) {
   return guarded([&] {
-    pride::Optimizer& all = idle(optimizer);
-    if (optimizer->buffers.empty()) optimizer->buffers = all.state_buffers();
-    PRIDE_CHECK(index < optimizer->buffers.size(), "buffer ", index, " of ",
-                optimizer->buffers.size());
-    const pride::StateBuffer& buffer = optimizer->buffers[index];
+    const pride::StateBuffer& buffer = buffer_of(optimizer, index);
     given(name, "name") = buffer.name.c_str();
     given(kind, "kind") = static_cast<int32_t>(buffer.kind);
     given(data, "data") = buffer.values.data();
+  });
+}
+
+int pride_optimizer_state_dtype(pride_optimizer* optimizer, uint64_t index, int32_t* dtype) {
+  return guarded([&] {
+    const bool narrow = buffer_of(optimizer, index).dtype == pride::DType::kBFloat16;
+    given(dtype, "dtype") = narrow ? PRIDE_BFLOAT16 : PRIDE_FLOAT32;
   });
 }
 

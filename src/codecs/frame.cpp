@@ -188,10 +188,12 @@ std::vector<Run> runs_of(const Shard& shard, std::span<const Frame> frames) {
     for (std::size_t i = 0; i < frames.size(); ++i) {
       if (!bit_at(unused_bits(frames[i].head.data(), shard), k)) users.push_back(i);
     }
-    if (!runs.empty() && runs.back().frames == users) {
+    const bool goes_on = k > 0 && shard.pieces[k - 1].to_whole == piece.to_whole;
+    if (goes_on && runs.back().frames == users) {
       runs.back().n_words += piece.n_words();
     } else {
-      runs.push_back({piece.first_word, piece.n_words(), std::move(users)});
+      runs.push_back(
+          {piece.first_word, piece.n_words(), piece.in_whole(piece.begin), std::move(users)});
     }
   }
   return runs;

@@ -195,15 +195,17 @@ void combine_unused(std::span<const Frame> frames, const Shard& shard,
 // Participation: the number of frames that use each piece.
 void count_users(const Shard& shard, std::span<const Frame> frames, std::span<std::uint16_t> users);
 
-// A run of words of a shard to which the same frames contribute.
+// A run of words of a shard to which the same frames contribute; their coordinates follow each
+// other in the whole model, too.
 struct Run {
   std::size_t first_word = 0;  // in the shard
   std::size_t n_words = 0;
+  std::uint64_t in_whole = 0;       // number of its first coordinate there
   std::vector<std::size_t> frames;  // ascending
 };
 
-// Cuts a shard into runs by the unused bits of the frames about it. Usually one: all frames, all
-// words.
+// Cuts a shard into runs by the unused bits of the frames about it, and where the tensors of a part
+// of a model were not neighbours in the whole one. Usually one: all frames, all words.
 std::vector<Run> runs_of(const Shard& shard, std::span<const Frame> frames);
 
 }  // namespace pride

@@ -19,20 +19,21 @@ constexpr std::uint64_t zero_key(std::uint64_t seed, std::uint64_t pair) {
   return mix64(seed ^ 0x5A45524F5A45524Fu, pair);
 }
 
-// Words of the zeros of a rank in an exchange, from flat word `first_word` on. Odd ranks have the
-// opposite bits of even ones, so that zeros of several ranks cancel.
+// Words of the zeros of a rank in an exchange, from coordinate `first` of the whole model on
+// (Piece::in_whole). Odd ranks have the opposite bits of even ones, so that zeros of several ranks
+// cancel.
 constexpr kernels::HashWords zero_words(std::uint64_t seed, std::int64_t exchange, int rank,
-                                        std::uint64_t first_word) {
+                                        std::uint64_t first) {
   const auto t = static_cast<std::uint64_t>(exchange);
   const bool odd = (t + static_cast<std::uint64_t>(rank)) % 2 != 0;
-  return {zero_key(seed, t / 2), first_word, odd ? ~std::uint64_t{0} : 0};
+  return {zero_key(seed, t / 2), first / 64, odd ? ~std::uint64_t{0} : 0, first % 64};
 }
 
 // Words of ties: the same on every rank.
 constexpr kernels::HashWords tie_words(std::uint64_t seed, std::int64_t exchange,
-                                       std::uint64_t first_word) {
+                                       std::uint64_t first) {
   const auto t = static_cast<std::uint64_t>(exchange);
-  return {tie_key(seed, t / 2), first_word, t % 2 != 0 ? ~std::uint64_t{0} : 0};
+  return {tie_key(seed, t / 2), first / 64, t % 2 != 0 ? ~std::uint64_t{0} : 0, first % 64};
 }
 
 }  // namespace pride

@@ -45,23 +45,23 @@ Shadow::Shadow(const RunDescription& run) : impl_(std::make_unique<Impl>(run)) {
 Shadow::~Shadow() = default;
 
 void Shadow::take(std::int64_t before_round, std::span<const float> params) {
-  take_replica(impl_->layout, params, *impl_->method, {.flat = impl_->x.data()});
+  take_replica(impl_->layout, params, *impl_->method, {.flat = impl_->x.span()});
   impl_->round = before_round;
 }
 
 void Shadow::apply(std::span<const std::byte> record, const std::string& where) {
-  impl_->central->replay({.flat = impl_->x.data()}, impl_->round, record, where);
+  impl_->central->replay({.flat = impl_->x.span()}, impl_->round, record, where);
   ++impl_->round;
 }
 
 std::int64_t Shadow::round() const { return impl_->round; }
 
 FlatBuffer Shadow::params() const {
-  return replica_of(impl_->layout, *impl_->method, {.flat = impl_->x.data()});
+  return replica_of(impl_->layout, *impl_->method, {.flat = impl_->x.span()});
 }
 
 std::uint64_t Shadow::hash() const {
-  return replica_hash(impl_->layout, *impl_->method, {.flat = impl_->x.data()});
+  return replica_hash(impl_->layout, *impl_->method, {.flat = impl_->x.span()});
 }
 
 }  // namespace pride::coord

@@ -26,22 +26,40 @@ PRIDE_BODY void widen(const Widen& j, u64 at) {
   for_chunk(at, j.n, [&](u32 lane, u32 h) { global(j.out)[index_of(at, lane, h)] = x(lane, h); });
 }
 
-// A parameter narrower than float32, and its master. dtype: kBFloat16 or kFloat16.
+// out = in: floats, halves, or bfloat16 alone, with `narrow`.
+struct Copy {
+  Halves in, out;
+  u64 n;
+  u32 narrow_in, narrow_out;
+};
+PRIDE_BODY void copy(const Copy& j, u64 at) {
+  Chunk<float> x;
+  if (j.narrow_in != 0) {
+    fetch(x, Stored{j.in.data, 1}, at, j.n);
+  } else {
+    fetch(x, j.in, at, j.n);
+  }
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    if (j.narrow_out != 0) {
+      put(Stored{j.out.data, 1}, index_of(at, lane, h), x(lane, h));
+    } else {
+      put(j.out, index_of(at, lane, h), x(lane, h));
+    }
+  });
+}
+
+// A parameter in float16, and its master.
 struct Narrow {
-  void* values;
+  u16* values;
   float* master;
   u64 n;
-  u32 dtype;
 };
-PRIDE_BODY u16 rounded(const Narrow& j, float x) {
-  return j.dtype == kBFloat16 ? to_bfloat16(x) : to_float16(x);
-}
 // values = the rounded masters
 PRIDE_BODY void publish(const Narrow& j, u64 at) {
   Chunk<float> master;
   fetch(master, j.master, at, j.n);
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
-    ((u16*)j.values)[index_of(at, lane, h)] = rounded(j, master(lane, h));
+    j.values[index_of(at, lane, h)] = to_float16(master(lane, h));
   });
 }
 // master = the value where that is not the rounded master
@@ -52,9 +70,8 @@ PRIDE_BODY void adopt(const Narrow& j, u64 at) {
   fetch(master, j.master, at, j.n);
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const u16 value = values(lane, h);
-    if (value == rounded(j, master(lane, h))) return;
-    j.master[index_of(at, lane, h)] =
-        j.dtype == kBFloat16 ? from_bfloat16(value) : from_float16(value);
+    if (value == to_float16(master(lane, h))) return;
+    j.master[index_of(at, lane, h)] = from_float16(value);
   });
 }
 
@@ -63,7 +80,7 @@ PRIDE_BODY void adopt(const Narrow& j, u64 at) {
 // kernels::lion_sign_update
 struct LionSigns {
   Values g;
-  float* m;
+  Stored m;
   u64* bits;
   u64 n;
   Betas betas;
@@ -79,7 +96,7 @@ PRIDE_BODY void lion_signs(const LionSigns& j, u64 at) {
     const float next = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * u(lane, h);
     const bool finite = is_finite(blend) && is_finite(next);
     u(lane, h) = finite ? blend : -1.0f;
-    if (finite) j.m[index_of(at, lane, h)] = next;
+    if (finite) put(j.m, index_of(at, lane, h), next);
     return !finite;
   });
   store_signs(j.bits, at, j.n, j.zeros, u);
@@ -89,7 +106,7 @@ PRIDE_BODY void lion_signs(const LionSigns& j, u64 at) {
 // kernels::lion_blend
 struct LionBlend {
   Values g;
-  float* m;
+  Stored m;
   float* u;
   u64 n;
   Betas betas;
@@ -107,7 +124,7 @@ PRIDE_BODY void lion_blend(const LionBlend& j, u64 at) {
     const float next = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * g(lane, h);
     const bool finite = is_finite(blend) && is_finite(next);
     global(j.u)[i] = finite ? blend : 0.0f;
-    if (finite) j.m[i] = next;
+    if (finite) put(j.m, i, next);
     return !finite;
   });
   if (bad) lower(j.fault.slot, j.fault.tensor);
@@ -138,7 +155,7 @@ PRIDE_BODY void pack_signs(const PackSigns& j, u64 at) {
 // kernels::apply_signs, or with `nonzero` kernels::apply_ternary
 struct ApplySigns {
   const u64 *positive, *nonzero;
-  float* x;
+  Halves x;
   u64 n;
   Rate rate;
 };
@@ -152,7 +169,7 @@ PRIDE_BODY void apply_signs(const ApplySigns& j, u64 at) {
     const float decayed = x(lane, h) * j.rate.decay;
     const float change = positive.at(lane, h) ? j.rate.lr : -j.rate.lr;
     const bool any = j.nonzero == nullptr || nonzero.at(lane, h);
-    j.x[index_of(at, lane, h)] = any ? decayed - change : decayed;
+    put(j.x, index_of(at, lane, h), any ? decayed - change : decayed);
   });
 }
 
@@ -160,7 +177,7 @@ PRIDE_BODY void apply_signs(const ApplySigns& j, u64 at) {
 struct ApplyCounts {
   const u64* planes;
   u64 n_planes, stride;
-  float* x;
+  Halves x;
   u64 n;
   Rate rate;
   i32 present, world;
@@ -177,8 +194,8 @@ PRIDE_BODY void apply_counts(const ApplyCounts& j, u64 at) {
   }
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const i32 sum = 2 * (i32)counts(lane, h) - j.present;
-    j.x[index_of(at, lane, h)] =
-        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world);
+    put(j.x, index_of(at, lane, h),
+        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world));
   });
 }
 
@@ -186,7 +203,7 @@ PRIDE_BODY void apply_counts(const ApplyCounts& j, u64 at) {
 struct ApplyPacked {
   const u32* packed;
   u64 n_digits, first_word;
-  float* x;
+  Halves x;
   u64 n;
   Rate rate;
   i32 present, world;
@@ -217,36 +234,37 @@ PRIDE_BODY void apply_packed(const ApplyPacked& j, u64 at) {
   }
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const i32 sum = 2 * (i32)(((u64)rest(lane, h) * j.base) >> 32) - j.present;
-    j.x[index_of(at, lane, h)] =
-        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world);
+    put(j.x, index_of(at, lane, h),
+        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world));
   });
 }
 
 // kernels::scale, kernels::apply_decay
 struct Scale {
-  float* x;
+  Halves x;
   u64 n;
   float factor;
 };
 PRIDE_BODY void scale(const Scale& j, u64 at) {
   Chunk<float> x;
   fetch(x, j.x, at, j.n);
-  for_chunk(at, j.n, [&](u32 lane, u32 h) { j.x[index_of(at, lane, h)] = x(lane, h) * j.factor; });
+  for_chunk(at, j.n,
+            [&](u32 lane, u32 h) { put(j.x, index_of(at, lane, h), x(lane, h) * j.factor); });
 }
 
 // out = a + b
 struct Sum {
-  const float *a, *b;
-  float* out;
+  Halves a;
+  const float* b;
+  Halves out;
   u64 n;
 };
 PRIDE_BODY void sum(const Sum& j, u64 at) {
   Chunk<float> a, b;
   fetch(a, j.a, at, j.n);
   fetch(b, j.b, at, j.n);
-  for_chunk(at, j.n, [&](u32 lane, u32 h) {
-    global(j.out)[index_of(at, lane, h)] = a(lane, h) + b(lane, h);
-  });
+  for_chunk(at, j.n,
+            [&](u32 lane, u32 h) { put(j.out, index_of(at, lane, h), a(lane, h) + b(lane, h)); });
 }
 
 // x = value; where a guard is given, only with a fault there
@@ -291,6 +309,7 @@ PRIDE_BODY void check(const Check& j, u64 at) {
 
 #define PRIDE_KERNELS                     \
   PRIDE_KERNEL(widen, Widen)              \
+  PRIDE_KERNEL(copy, Copy)                \
   PRIDE_KERNEL(publish, Narrow)           \
   PRIDE_KERNEL(adopt, Narrow)             \
   PRIDE_KERNEL(lion_signs, LionSigns)     \

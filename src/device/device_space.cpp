@@ -9,7 +9,8 @@
 
 namespace pride {
 
-using device::betas_of, device::fault_of, device::hash_of, device::values_of;
+using device::is_narrow, device::betas_of, device::fault_of, device::halves_of, device::stored_of,
+    device::hash_of, device::values_of;
 
 namespace {
 
@@ -17,6 +18,10 @@ constexpr std::size_t kLeastBlock = std::size_t{1} << 20;
 constexpr std::size_t kAligned = 256;
 
 device::Rate rate_of(kernels::Step step) { return {step.decay, step.lr}; }
+
+device::Narrow narrow_of(Float16* values, std::span<float> master) {
+  return {reinterpret_cast<device::u16*>(values), master.data(), master.size()};
+}
 
 using device::Kernel;
 
@@ -31,7 +36,7 @@ std::shared_ptr<float[]> DeviceSpace::zeros(std::size_t n) {
   auto* memory = static_cast<float*>(device_->allocate(n * sizeof(float)));
   std::shared_ptr<float[]> owner(memory, [device = device_](float* p) { device->free(p); });
   device_->fill(memory, 0, n);
-  return owner;
+  return counted(std::move(owner), n);
 }
 
 std::shared_ptr<std::byte[]> DeviceSpace::frame(std::size_t bytes) {
@@ -39,15 +44,15 @@ std::shared_ptr<std::byte[]> DeviceSpace::frame(std::size_t bytes) {
   return {memory, [device = device_](std::byte* p) { device->free_host(p); }};
 }
 
-void DeviceSpace::read(const float* from, std::span<float> to) {
+void DeviceSpace::read_bytes(const void* from, std::span<std::byte> to) {
   flush();
-  device_->copy_out(to.data(), from, to.size_bytes());
+  device_->copy_out(to.data(), from, to.size());
   device_->wait(device_->record());
 }
 
-void DeviceSpace::write(std::span<const float> from, float* to) {
+void DeviceSpace::write_bytes(std::span<const std::byte> from, void* to) {
   flush();
-  device_->copy_in(to, from.data(), from.size_bytes());
+  device_->copy_in(to, from.data(), from.size());
   device_->wait(device_->record());
 }
 
@@ -179,9 +184,9 @@ void DeviceSpace::forget(std::span<std::uint32_t> words) {
 }
 
 std::uint32_t DeviceSpace::fault_in(Guard word) {
-  float bits = 0;
-  read(reinterpret_cast<const float*>(word), {&bits, 1});
-  return std::bit_cast<std::uint32_t>(bits);
+  std::uint32_t fault = 0;
+  read(word, std::span(&fault, 1));
+  return fault;
 }
 
 void DeviceSpace::clear(std::span<std::uint64_t> words) {
@@ -190,18 +195,18 @@ void DeviceSpace::clear(std::span<std::uint64_t> words) {
 }
 
 void DeviceSpace::lion_sign_update(const Values& g, const kernels::Blend& blend,
-                                   kernels::HashWords zeros, std::span<float> m,
+                                   kernels::HashWords zeros, Floats m,
                                    std::span<std::uint64_t> bits, FaultSlot fault) {
   add(Kernel::k_lion_signs,
-      device::LionSigns{values_of(g), m.data(), bits.data(), m.size(), betas_of(blend),
+      device::LionSigns{values_of(g), stored_of(m), bits.data(), m.size(), betas_of(blend),
                         hash_of(zeros), fault_of(fault)},
       {g, m, bits, word_of(fault)});
 }
 
-void DeviceSpace::lion_blend(const Values& g, const kernels::Blend& blend, std::span<float> m,
+void DeviceSpace::lion_blend(const Values& g, const kernels::Blend& blend, Floats m,
                              std::span<float> u, FaultSlot fault, Guard guard) {
   add(Kernel::k_lion_blend,
-      device::LionBlend{values_of(g), m.data(), u.data(), m.size(), betas_of(blend),
+      device::LionBlend{values_of(g), stored_of(m), u.data(), m.size(), betas_of(blend),
                         fault_of(fault), guard},
       {g, m, u, word_of(fault), word_of(guard)});
 }
@@ -217,53 +222,54 @@ void DeviceSpace::check(const Values& g, FaultSlot fault) {
   add(Kernel::k_check, device::Check{values_of(g), g.n, fault_of(fault)}, {g, word_of(fault)});
 }
 
-void DeviceSpace::apply_signs(std::span<const std::uint64_t> bits, kernels::Step step,
-                              std::span<float> x) {
+void DeviceSpace::apply_signs(std::span<const std::uint64_t> bits, kernels::Step step, Floats x) {
   add(Kernel::k_apply_signs,
-      device::ApplySigns{bits.data(), nullptr, x.data(), x.size(), rate_of(step)}, {bits, x});
+      device::ApplySigns{bits.data(), nullptr, halves_of(x), x.size(), rate_of(step)},
+      {bits, x, lower_of(x)});
 }
 
 void DeviceSpace::apply_ternary(std::span<const std::uint64_t> positive,
                                 std::span<const std::uint64_t> nonzero, kernels::Step step,
-                                std::span<float> x) {
+                                Floats x) {
   add(Kernel::k_apply_signs,
-      device::ApplySigns{positive.data(), nonzero.data(), x.data(), x.size(), rate_of(step)},
-      {positive, nonzero, x});
+      device::ApplySigns{positive.data(), nonzero.data(), halves_of(x), x.size(), rate_of(step)},
+      {positive, nonzero, x, lower_of(x)});
 }
 
 void DeviceSpace::apply_counts(std::span<const std::uint64_t> planes, std::size_t n_planes,
                                std::size_t plane_stride, int present, int world, kernels::Step step,
-                               std::span<float> x) {
+                               Floats x) {
   add(Kernel::k_apply_counts,
-      device::ApplyCounts{planes.data(), n_planes, plane_stride, x.data(), x.size(), rate_of(step),
-                          present, world},
-      {planes, x});
+      device::ApplyCounts{planes.data(), n_planes, plane_stride, halves_of(x), x.size(),
+                          rate_of(step), present, world},
+      {planes, x, lower_of(x)});
 }
 
 void DeviceSpace::apply_packed_counts(std::span<const std::uint32_t> packed, kernels::Radix radix,
                                       std::size_t first_word, int present, int world,
-                                      kernels::Step step, std::span<float> x) {
+                                      kernels::Step step, Floats x) {
   add(Kernel::k_apply_packed,
-      device::ApplyPacked{packed.data(), radix.n_digits, first_word, x.data(), x.size(),
+      device::ApplyPacked{packed.data(), radix.n_digits, first_word, halves_of(x), x.size(),
                           rate_of(step), present, world, radix.base},
-      {packed, x});
+      {packed, x, lower_of(x)});
 }
 
-void DeviceSpace::apply_decay(float decay, std::span<float> x) {
-  if (decay != 1) scale(decay, x);
+void DeviceSpace::apply_decay(float decay, Floats x) {
+  if (decay == 1) return;
+  add(Kernel::k_scale, device::Scale{halves_of(x), x.size(), decay}, {x, lower_of(x)});
 }
 
 void DeviceSpace::scale(float factor, std::span<float> x) {
-  add(Kernel::k_scale, device::Scale{x.data(), x.size(), factor}, {x});
+  add(Kernel::k_scale, device::Scale{halves_of(Floats(x)), x.size(), factor}, {x});
 }
 
 void DeviceSpace::adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m,
-                        std::span<float> v, std::span<float> x, Guard guard) {
+                        std::span<float> v, Floats x, Guard guard) {
   add(Kernel::k_adamw,
       device::AdamW{values_of(g),
                     m.data(),
                     v.data(),
-                    x.data(),
+                    halves_of(x),
                     x.size(),
                     {s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2},
                     s.step_size,
@@ -271,31 +277,33 @@ void DeviceSpace::adamw(const Values& g, const kernels::AdamScalars& s, std::spa
                     s.eps,
                     s.decay,
                     guard},
-      {g, m, v, x, word_of(guard)});
+      {g, m, v, x, lower_of(x), word_of(guard)});
 }
 
 void DeviceSpace::dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
-                             std::span<float> m, std::span<float> x, Guard guard) {
+                             Floats m, Floats x, Guard guard) {
   add(Kernel::k_dense_lion,
-      device::DenseLion{values_of(g), m.data(), x.data(), x.size(), betas_of(blend), rate_of(step),
-                        guard},
-      {g, m, x, word_of(guard)});
+      device::DenseLion{values_of(g), stored_of(m), halves_of(x), x.size(), betas_of(blend),
+                        rate_of(step), guard},
+      {g, m, x, lower_of(x), word_of(guard)});
 }
 
 void DeviceSpace::sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
-                               std::span<float> m, std::span<float> x, Guard guard) {
+                               std::span<float> m, Floats x, Guard guard) {
   add(Kernel::k_sgd_momentum,
-      device::SgdMomentum{values_of(g), m.data(), x.data(), x.size(), rate_of(step), momentum,
+      device::SgdMomentum{values_of(g), m.data(), halves_of(x), x.size(), rate_of(step), momentum,
                           nesterov ? 1u : 0u, guard},
-      {g, m, x, word_of(guard)});
+      {g, m, x, lower_of(x), word_of(guard)});
 }
 
 void DeviceSpace::widen(const Values& g, std::span<float> out) {
   add(Kernel::k_widen, device::Widen{values_of(g), out.data(), g.n}, {g, out});
 }
 
-void DeviceSpace::copy(std::span<const float> from, std::span<float> to) {
-  widen({from.data(), from.size(), DType::kFloat32, 1}, to);
+void DeviceSpace::copy(ConstFloats from, Floats to) {
+  add(Kernel::k_copy,
+      device::Copy{halves_of(from), halves_of(to), to.size(), is_narrow(from), is_narrow(to)},
+      {from, lower_of(from), to, lower_of(to)});
 }
 
 void DeviceSpace::fill(std::span<float> x, float value) {
@@ -308,8 +316,9 @@ void DeviceSpace::poison(std::span<float> x, Guard guard) {
       {x, word_of(guard)});
 }
 
-void DeviceSpace::sum(std::span<const float> a, std::span<const float> b, std::span<float> out) {
-  add(Kernel::k_sum, device::Sum{a.data(), b.data(), out.data(), out.size()}, {a, b, out});
+void DeviceSpace::sum(ConstFloats a, std::span<const float> b, Floats out) {
+  add(Kernel::k_sum, device::Sum{halves_of(a), b.data(), halves_of(out), out.size()},
+      {a, lower_of(a), b, out, lower_of(out)});
 }
 
 bool DeviceSpace::any(std::span<const float> x) {
@@ -319,18 +328,14 @@ bool DeviceSpace::any(std::span<const float> x) {
   return fault_in(found_.get()) != device::kNoTensor;
 }
 
-void DeviceSpace::adopt(const void* values, DType dtype, std::span<float> master) {
+void DeviceSpace::adopt(const Float16* values, std::span<float> master) {
   // the kernel only reads the values
-  add(Kernel::k_adopt,
-      device::Narrow{const_cast<void*>(values), master.data(), master.size(),
-                     static_cast<device::u32>(dtype)},
+  add(Kernel::k_adopt, narrow_of(const_cast<Float16*>(values), master),
       {{values, 2 * master.size()}, master});
 }
 
-void DeviceSpace::publish(std::span<const float> master, DType dtype, void* values) {
-  add(Kernel::k_publish,
-      device::Narrow{values, const_cast<float*>(master.data()), master.size(),
-                     static_cast<device::u32>(dtype)},
+void DeviceSpace::publish(std::span<const float> master, Float16* values) {
+  add(Kernel::k_publish, narrow_of(values, {const_cast<float*>(master.data()), master.size()}),
       {{values, 2 * master.size()}, master});
 }
 

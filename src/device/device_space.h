@@ -23,8 +23,8 @@ class DeviceSpace final : public Space, public LevelKernels {
   bool is_host() const noexcept override { return false; }
   std::shared_ptr<float[]> zeros(std::size_t n) override;
   std::shared_ptr<std::byte[]> frame(std::size_t bytes) override;
-  void read(const float* from, std::span<float> to) override;
-  void write(std::span<const float> from, float* to) override;
+  void read_bytes(const void* from, std::span<std::byte> to) override;
+  void write_bytes(std::span<const std::byte> from, void* to) override;
 
   std::uint32_t* watch(std::uint32_t& word) override;
   void report(const std::uint32_t* watched, std::uint32_t& word) override;
@@ -33,25 +33,22 @@ class DeviceSpace final : public Space, public LevelKernels {
 
   void clear(std::span<std::uint64_t> words) override;
   void lion_sign_update(const Values& g, const kernels::Blend& blend, kernels::HashWords zeros,
-                        std::span<float> m, std::span<std::uint64_t> bits,
-                        FaultSlot fault) override;
-  void lion_blend(const Values& g, const kernels::Blend& blend, std::span<float> m,
-                  std::span<float> u, FaultSlot fault, Guard guard) override;
+                        Floats m, std::span<std::uint64_t> bits, FaultSlot fault) override;
+  void lion_blend(const Values& g, const kernels::Blend& blend, Floats m, std::span<float> u,
+                  FaultSlot fault, Guard guard) override;
   void pack_signs(std::span<const float> p, kernels::HashWords zeros, std::span<std::uint64_t> bits,
                   Guard guard, FaultSlot fault) override;
   void check(const Values& g, FaultSlot fault) override;
-  void apply_signs(std::span<const std::uint64_t> bits, kernels::Step step,
-                   std::span<float> x) override;
+  void apply_signs(std::span<const std::uint64_t> bits, kernels::Step step, Floats x) override;
   void apply_ternary(std::span<const std::uint64_t> positive,
-                     std::span<const std::uint64_t> nonzero, kernels::Step step,
-                     std::span<float> x) override;
+                     std::span<const std::uint64_t> nonzero, kernels::Step step, Floats x) override;
   void apply_counts(std::span<const std::uint64_t> planes, std::size_t n_planes,
                     std::size_t plane_stride, int present, int world, kernels::Step step,
-                    std::span<float> x) override;
+                    Floats x) override;
   void apply_packed_counts(std::span<const std::uint32_t> packed, kernels::Radix radix,
                            std::size_t first_word, int present, int world, kernels::Step step,
-                           std::span<float> x) override;
-  void apply_decay(float decay, std::span<float> x) override;
+                           Floats x) override;
+  void apply_decay(float decay, Floats x) override;
   void compress(const Values& g, const kernels::Feedback& f, kernels::Norm norm,
                 kernels::HashWords zeros, std::span<const float> m, std::span<const float> e,
                 std::span<std::uint64_t> bits, kernels::BlockScales<float> scales,
@@ -60,23 +57,22 @@ class DeviceSpace final : public Space, public LevelKernels {
                      std::span<const std::uint64_t> bits, kernels::BlockScales<const float> scales,
                      std::span<float> m, std::span<float> e) override;
   void apply_scaled_signs(std::span<const std::uint64_t> bits,
-                          kernels::BlockScales<const float> scales, float decay,
-                          std::span<float> x) override;
+                          kernels::BlockScales<const float> scales, float decay, Floats x) override;
   void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m, std::span<float> v,
-             std::span<float> x, Guard guard) override;
-  void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
-                  std::span<float> m, std::span<float> x, Guard guard) override;
+             Floats x, Guard guard) override;
+  void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step, Floats m,
+                  Floats x, Guard guard) override;
   void sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
-                    std::span<float> m, std::span<float> x, Guard guard) override;
+                    std::span<float> m, Floats x, Guard guard) override;
   void widen(const Values& g, std::span<float> out) override;
-  void copy(std::span<const float> from, std::span<float> to) override;
+  void copy(ConstFloats from, Floats to) override;
   void fill(std::span<float> x, float value) override;
   void poison(std::span<float> x, Guard guard) override;
-  void sum(std::span<const float> a, std::span<const float> b, std::span<float> out) override;
+  void sum(ConstFloats a, std::span<const float> b, Floats out) override;
   void scale(float factor, std::span<float> x) override;
   bool any(std::span<const float> x) override;
-  void adopt(const void* values, DType dtype, std::span<float> master) override;
-  void publish(std::span<const float> master, DType dtype, void* values) override;
+  void adopt(const Float16* values, std::span<float> master) override;
+  void publish(std::span<const float> master, Float16* values) override;
 
   std::size_t scratch_bytes() const noexcept override;
   LevelKernels* levels() override { return this; }
@@ -107,6 +103,10 @@ class DeviceSpace final : public Space, public LevelKernels {
     template <typename T>
     Range(std::span<T> s) : begin(s.data()), bytes(s.size_bytes()) {}
     Range(const Values& v) : begin(v.data), bytes(v.n * size_of(v.dtype)) {}
+    Range(const ConstFloats& f)
+        : begin(f.halved() ? static_cast<const void*>(f.upper) : f.data),
+          bytes(f.n * (f.halved() ? sizeof *f.upper : sizeof *f.data)) {}
+    Range(const Floats& f) : Range(ConstFloats(f)) {}
     Range(const void* at, std::size_t n_bytes) : begin(at), bytes(n_bytes) {}
     const void* begin;
     std::size_t bytes;
@@ -133,6 +133,10 @@ class DeviceSpace final : public Space, public LevelKernels {
   void flush();
   void* scratch(std::size_t bytes);
 
+  // The other half of what `f` touches.
+  static Range lower_of(const ConstFloats& f) {
+    return {f.lower, f.lower != nullptr ? f.n * sizeof *f.lower : 0};
+  }
   static Range word_of(Guard guard) { return {guard, guard == nullptr ? 0u : sizeof *guard}; }
   static Range word_of(FaultSlot fault) { return word_of(fault.word); }
 

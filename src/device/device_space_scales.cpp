@@ -45,10 +45,11 @@ void DeviceSpace::keep_feedback(const Values& g, const kernels::Feedback& f,
 
 void DeviceSpace::apply_scaled_signs(std::span<const std::uint64_t> bits,
                                      kernels::BlockScales<const float> scales, float decay,
-                                     std::span<float> x) {
+                                     Floats x) {
   add(Kernel::k_apply_scaled,
-      device::ApplyScaled{bits.data(), scales.of.data(), x.data(), x.size(), scales.lead, decay},
-      {bits, scales.of, x});
+      device::ApplyScaled{bits.data(), scales.of.data(), device::halves_of(x), x.size(),
+                          scales.lead, decay},
+      {bits, scales.of, x, lower_of(x)});
 }
 
 }  // namespace pride

@@ -10,10 +10,17 @@ namespace pride::device {
 inline Betas betas_of(const kernels::Blend& b) {
   return {b.beta1, b.one_minus_beta1, b.beta2, b.one_minus_beta2};
 }
-inline Hash hash_of(const kernels::HashWords& h) { return {h.key, h.first_word, h.flip}; }
+inline Hash hash_of(const kernels::HashWords& h) { return {h.key, h.first_word, h.flip, h.shift}; }
 inline Values values_of(const pride::Values& v) {
   return {v.data, static_cast<u32>(v.dtype), v.factor};
 }
+// Those of kernels that only read are not written.
+inline void* data_of(const ConstFloats& f) {
+  return f.halved() ? static_cast<void*>(const_cast<u16*>(f.upper)) : const_cast<float*>(f.data);
+}
+inline bool is_narrow(const ConstFloats& f) { return f.halved() && f.lower == nullptr; }
+inline Halves halves_of(const ConstFloats& f) { return {data_of(f), const_cast<u16*>(f.lower)}; }
+inline Stored stored_of(const ConstFloats& f) { return {data_of(f), is_narrow(f) ? 1u : 0u}; }
 inline Fault fault_of(FaultSlot fault) { return {fault.word, fault.tensor}; }
 
 static_assert(static_cast<u32>(DType::kFloat32) == kFloat32);

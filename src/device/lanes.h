@@ -165,8 +165,12 @@ PRIDE_BODY u64 mix64(u64 key, u64 counter) {
 }
 // kernels::HashWords
 struct Hash {
-  u64 key, first_word, flip;
-  PRIDE_BODY u64 at(u64 k) const { return mix64(key, first_word + k) ^ flip; }
+  u64 key, first_word, flip, shift;
+  PRIDE_BODY u64 at(u64 k) const {
+    const u64 word = mix64(key, first_word + k);
+    if (shift == 0) return word ^ flip;
+    return ((word >> shift) | (mix64(key, first_word + k + 1) << (64 - shift))) ^ flip;
+  }
 };
 // kernels::Blend, kernels::Step
 struct Betas {
@@ -248,6 +252,60 @@ PRIDE_BODY void fetch(Chunk<float>& out, const Values& in, u64 at, u64 n) {
   }
   if (in.factor == 1.0f) return;
   for_chunk(at, n, [&](u32 lane, u32 h) { out(lane, h) *= in.factor; });
+}
+
+// base/floats.h: floats, or the two halves of each.
+struct Halves {
+  void* data;  // floats, or with `lower` the upper halves
+  u16* lower;
+};
+// Floats, or bfloat16. A type of its own: with three kinds in one, kernels ran out of registers.
+struct Stored {
+  void* data;
+  u64 narrow;  // not 0: bfloat16
+};
+PRIDE_BODY float joined(u16 upper, u16 lower) {
+  const u32 high = (u32)upper << 16, magnitude = high & 0x7FFFFFFFu;
+  const u32 rest = (u32)(i32)(short)lower;
+  const bool below_zero = magnitude == 0 && (lower & 0x8000u) != 0;
+  const bool above_infinity = magnitude == 0x7F800000u && (lower & 0x8000u) == 0;
+  return PRIDE_BITS(float, below_zero || above_infinity ? high : high + rest);
+}
+PRIDE_BODY u16 upper_half(float x) {
+  const u32 bits = PRIDE_BITS(u32, x);
+  return (u16)((x != x ? bits | 0x00400000u : bits + 0x8000u) >> 16);
+}
+PRIDE_BODY u16 lower_half(float x) { return x != x ? (u16)0 : (u16)PRIDE_BITS(u32, x); }
+PRIDE_BODY void fetch(Chunk<float>& out, const Halves& in, u64 at, u64 n) {
+  if (in.lower == nullptr) return fetch(out, (const float*)in.data, at, n);
+  Chunk<u16> upper, lower;
+  fetch(upper, (const u16*)in.data, at, n);
+  fetch(lower, (const u16*)in.lower, at, n);
+  PRIDE_UNROLL
+  for (u32 h = 0; h < kLoads; ++h) {
+    each([&](u32 lane) { out(lane, h) = joined(upper(lane, h), lower(lane, h)); });
+  }
+}
+PRIDE_BODY void put(const Halves& out, u64 i, float x) {
+  if (out.lower == nullptr) {
+    global((float*)out.data)[i] = x;
+  } else {
+    global((u16*)out.data)[i] = upper_half(x);
+    global(out.lower)[i] = lower_half(x);
+  }
+}
+PRIDE_BODY void fetch(Chunk<float>& out, const Stored& in, u64 at, u64 n) {
+  if (in.narrow == 0) return fetch(out, (const float*)in.data, at, n);
+  Chunk<u16> narrow;
+  fetch(narrow, (const u16*)in.data, at, n);
+  map_chunk(out, narrow, from_bfloat16);
+}
+PRIDE_BODY void put(const Stored& out, u64 i, float x) {
+  if (out.narrow == 0) {
+    global((float*)out.data)[i] = x;
+  } else {
+    global((u16*)out.data)[i] = to_bfloat16(x);
+  }
 }
 
 // The four words of bits of a chunk.

@@ -11,7 +11,8 @@ namespace pride::device {
 // kernels::adamw
 struct AdamW {
   Values g;
-  float *m, *v, *x;
+  float *m, *v;
+  Halves x;
   u64 n;
   Betas betas;
   float step_size, sqrt_bias2, eps, decay;
@@ -31,14 +32,15 @@ PRIDE_BODY void adamw(const AdamW& j, u64 at) {
     const float vi = j.betas.beta2 * v(lane, h) + (j.betas.one_minus_beta2 * gi) * gi;
     j.m[i] = mi;
     j.v[i] = vi;
-    j.x[i] = x(lane, h) * j.decay - (j.step_size * mi) / (root(vi) / j.sqrt_bias2 + j.eps);
+    put(j.x, i, x(lane, h) * j.decay - (j.step_size * mi) / (root(vi) / j.sqrt_bias2 + j.eps));
   });
 }
 
 // kernels::dense_lion
 struct DenseLion {
   Values g;
-  float *m, *x;
+  Stored m;
+  Halves x;
   u64 n;
   Betas betas;
   Rate rate;
@@ -53,16 +55,17 @@ PRIDE_BODY void dense_lion(const DenseLion& j, u64 at) {
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const u64 i = index_of(at, lane, h);
     const float u = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * g(lane, h);
-    j.m[i] = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * g(lane, h);
+    put(j.m, i, j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * g(lane, h));
     const float sign = u > 0 ? 1.0f : u < 0 ? -1.0f : 0.0f;
-    j.x[i] = x(lane, h) * j.rate.decay - j.rate.lr * sign;
+    put(j.x, i, x(lane, h) * j.rate.decay - j.rate.lr * sign);
   });
 }
 
 // kernels::sgd_momentum
 struct SgdMomentum {
   Values g;
-  float *m, *x;
+  float* m;
+  Halves x;
   u64 n;
   Rate rate;
   float momentum;
@@ -72,15 +75,15 @@ struct SgdMomentum {
 PRIDE_BODY void sgd_momentum(const SgdMomentum& j, u64 at) {
   if (is_faulty(j.guard)) return;
   Chunk<float> g, m, x;
-  fetch(m, j.m, at, j.n);
   fetch(x, j.x, at, j.n);
+  fetch(m, j.m, at, j.n);
   fetch(g, j.g, at, j.n);
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const u64 i = index_of(at, lane, h);
     const float mi = j.momentum * m(lane, h) + g(lane, h);
     j.m[i] = mi;
     const float change = j.nesterov != 0 ? g(lane, h) + j.momentum * mi : mi;
-    j.x[i] = x(lane, h) * j.rate.decay - j.rate.lr * change;
+    put(j.x, i, x(lane, h) * j.rate.decay - j.rate.lr * change);
   });
 }
 

@@ -108,7 +108,7 @@ struct Compress {
 PRIDE_BODY void compress(const Compress& j, u64 at) {
   const u64 k = at / kChunk, begin = begin_of(k, j.lead), end = end_of(k, j.lead, j.size);
   const Values g = part_of(j.g, begin);
-  const Hash zeros = {j.zeros.key, j.zeros.first_word + begin / 64, j.zeros.flip};
+  const Hash zeros = {j.zeros.key, j.zeros.first_word + begin / 64, j.zeros.flip, j.zeros.shift};
   const u32 n = (u32)(end - begin);
   Partial partial;
   PRIDE_NO_UNROLL
@@ -162,7 +162,7 @@ PRIDE_BODY void keep_feedback(const KeepFeedback& j, u64 at) {
 struct ApplyScaled {
   const u64* bits;
   const float* scales;
-  float* x;
+  Halves x;
   u64 n, lead;
   float decay;
 };
@@ -174,7 +174,7 @@ PRIDE_BODY void apply_scaled(const ApplyScaled& j, u64 at) {
   const ChunkScales scales(j.scales, j.lead, at, j.n);
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const float change = bits.at(lane, h) ? scales.at(h) : -scales.at(h);
-    j.x[index_of(at, lane, h)] = x(lane, h) * j.decay - change;
+    put(j.x, index_of(at, lane, h), x(lane, h) * j.decay - change);
   });
 }
 

@@ -20,36 +20,17 @@ constexpr std::size_t kBlock = Values::kBlock;
 static_assert(kBlock >= kernels::kScaleBlock);
 constexpr std::uint32_t kNoFault = Wire::kNoTensor;
 
-template <typename T>
-void narrow(std::span<const float> in, std::span<T> out) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    to_bf16(in, out);
-  } else {
-    to_float16(in, out);
-  }
-}
-
-template <typename T>
-void adopt_values(std::span<const T> values, std::span<float> master) {
-  std::array<T, kBlock> block;
-  for (std::size_t at = 0; at < values.size(); at += kBlock) {
-    const std::size_t n = std::min(kBlock, values.size() - at);
-    const auto given = values.subspan(at, n), rounded = std::span<const T>(block).first(n);
-    narrow(std::span<const float>(master).subspan(at, n), std::span(block).first(n));
-    if (std::memcmp(given.data(), rounded.data(), n * sizeof(T)) == 0) continue;
-    for (std::size_t i = 0; i < n; ++i) {
-      if (given[i] != rounded[i]) to_float(given.subspan(i, 1), master.subspan(at + i, 1));
-    }
-  }
-}
-
 class HostSpace final : public Space {
  public:
   bool is_host() const noexcept override { return true; }
-  std::shared_ptr<float[]> zeros(std::size_t n) override { return memory_.zeros(n); }
+  std::shared_ptr<float[]> zeros(std::size_t n) override { return counted(memory_.zeros(n), n); }
   std::shared_ptr<std::byte[]> frame(std::size_t bytes) override { return memory_.frame(bytes); }
-  void read(const float* from, std::span<float> to) override { memory_.read(from, to); }
-  void write(std::span<const float> from, float* to) override { memory_.write(from, to); }
+  void read_bytes(const void* from, std::span<std::byte> to) override {
+    memory_.read_bytes(from, to);
+  }
+  void write_bytes(std::span<const std::byte> from, void* to) override {
+    memory_.write_bytes(from, to);
+  }
 
   std::uint32_t* watch(std::uint32_t& word) override { return &word; }
   void report(const std::uint32_t*, std::uint32_t&) override {}
@@ -59,23 +40,20 @@ class HostSpace final : public Space {
   void clear(std::span<std::uint64_t> words) override { std::ranges::fill(words, 0); }
 
   void lion_sign_update(const Values& g, const kernels::Blend& blend, kernels::HashWords zeros,
-                        std::span<float> m, std::span<std::uint64_t> bits,
-                        FaultSlot fault) override {
-    g.for_blocks([&](std::size_t at, std::span<const float> part) {
+                        Floats m, std::span<std::uint64_t> bits, FaultSlot fault) override {
+    for_both(g, m, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
       kernels::HashWords words = zeros;
       words.first_word += at / 64;
-      const std::size_t bad =
-          kernels::lion_sign_update(part, blend, words, m.subspan(at, part.size()),
-                                    bits.subspan(at / 64, words_for(part.size())));
+      const std::size_t bad = kernels::lion_sign_update(
+          gradient, blend, words, part, bits.subspan(at / 64, words_for(part.size())));
       if (bad != kernels::kAllFinite) fault.note();
     });
   }
-  void lion_blend(const Values& g, const kernels::Blend& blend, std::span<float> m,
-                  std::span<float> u, FaultSlot fault, Guard guard) override {
+  void lion_blend(const Values& g, const kernels::Blend& blend, Floats m, std::span<float> u,
+                  FaultSlot fault, Guard guard) override {
     if (is_faulty(guard)) return;
-    g.for_blocks([&](std::size_t at, std::span<const float> part) {
-      const std::size_t n = part.size();
-      if (kernels::lion_blend(part, blend, m.subspan(at, n), u.subspan(at, n)) !=
+    for_both(g, m, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
+      if (kernels::lion_blend(gradient, blend, part, u.subspan(at, part.size())) !=
           kernels::kAllFinite) {
         fault.note();
       }
@@ -92,26 +70,38 @@ class HostSpace final : public Space {
       if (kernels::first_non_finite(part) != kernels::kAllFinite) fault.note();
     });
   }
-  void apply_signs(std::span<const std::uint64_t> bits, kernels::Step step,
-                   std::span<float> x) override {
-    kernels::apply_signs(bits, step, x);
+  void apply_signs(std::span<const std::uint64_t> bits, kernels::Step step, Floats x) override {
+    x.for_blocks([&](std::size_t at, std::span<float> part) {
+      kernels::apply_signs(bits.subspan(at / 64, words_for(part.size())), step, part);
+    });
   }
   void apply_ternary(std::span<const std::uint64_t> positive,
                      std::span<const std::uint64_t> nonzero, kernels::Step step,
-                     std::span<float> x) override {
-    kernels::apply_ternary(positive, nonzero, step, x);
+                     Floats x) override {
+    x.for_blocks([&](std::size_t at, std::span<float> part) {
+      const std::size_t first = at / 64, n = words_for(part.size());
+      kernels::apply_ternary(positive.subspan(first, n), nonzero.subspan(first, n), step, part);
+    });
   }
   void apply_counts(std::span<const std::uint64_t> planes, std::size_t n_planes,
                     std::size_t plane_stride, int present, int world, kernels::Step step,
-                    std::span<float> x) override {
-    kernels::apply_counts(planes, n_planes, plane_stride, present, world, step, x);
+                    Floats x) override {
+    x.for_blocks([&](std::size_t at, std::span<float> part) {
+      kernels::apply_counts(planes.subspan(at / 64), n_planes, plane_stride, present, world, step,
+                            part);
+    });
   }
   void apply_packed_counts(std::span<const std::uint32_t> packed, kernels::Radix radix,
                            std::size_t first_word, int present, int world, kernels::Step step,
-                           std::span<float> x) override {
-    kernels::apply_packed_counts(packed, radix, first_word, present, world, step, x);
+                           Floats x) override {
+    x.for_blocks([&](std::size_t at, std::span<float> part) {
+      kernels::apply_packed_counts(packed, radix, first_word + at / 64, present, world, step, part);
+    });
   }
-  void apply_decay(float decay, std::span<float> x) override { kernels::apply_decay(decay, x); }
+  void apply_decay(float decay, Floats x) override {
+    if (decay == 1) return;
+    x.for_blocks([&](std::size_t, std::span<float> part) { kernels::apply_decay(decay, part); });
+  }
 
   // All data of a block stay in the L1 cache.
   void compress(const Values& g, const kernels::Feedback& f, kernels::Norm norm,
@@ -139,35 +129,36 @@ class HostSpace final : public Space {
   }
   void apply_scaled_signs(std::span<const std::uint64_t> bits,
                           kernels::BlockScales<const float> scales, float decay,
-                          std::span<float> x) override {
+                          Floats x) override {
     scales.for_blocks(x.size(), [&](std::size_t k, std::size_t at, std::size_t n) {
-      kernels::apply_signs(bits.subspan(at / 64, words_for(n)), {decay, scales.of[k]},
-                           x.subspan(at, n));
+      apply_signs(bits.subspan(at / 64, words_for(n)), {decay, scales.of[k]}, x.subspan(at, n));
     });
   }
 
   void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m, std::span<float> v,
-             std::span<float> x, Guard guard) override {
+             Floats x, Guard guard) override {
     if (is_faulty(guard)) return;
-    g.for_blocks([&](std::size_t at, std::span<const float> part) {
+    for_both(g, x, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
       const std::size_t n = part.size();
-      kernels::adamw(part, s, m.subspan(at, n), v.subspan(at, n), x.subspan(at, n));
+      kernels::adamw(gradient, s, m.subspan(at, n), v.subspan(at, n), part);
     });
   }
-  void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
-                  std::span<float> m, std::span<float> x, Guard guard) override {
+  void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step, Floats m,
+                  Floats x, Guard guard) override {
     if (is_faulty(guard)) return;
-    g.for_blocks([&](std::size_t at, std::span<const float> part) {
+    for_both(g, x, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
       const std::size_t n = part.size();
-      kernels::dense_lion(part, blend, step, m.subspan(at, n), x.subspan(at, n));
+      m.subspan(at, n).for_blocks([&](std::size_t from, std::span<float> momentum) {
+        kernels::dense_lion(gradient.subspan(from, momentum.size()), blend, step, momentum,
+                            part.subspan(from, momentum.size()));
+      });
     });
   }
   void sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
-                    std::span<float> m, std::span<float> x, Guard guard) override {
+                    std::span<float> m, Floats x, Guard guard) override {
     if (is_faulty(guard)) return;
-    g.for_blocks([&](std::size_t at, std::span<const float> part) {
-      const std::size_t n = part.size();
-      kernels::sgd_momentum(part, momentum, nesterov, step, m.subspan(at, n), x.subspan(at, n));
+    for_both(g, x, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
+      kernels::sgd_momentum(gradient, momentum, nesterov, step, m.subspan(at, part.size()), part);
     });
   }
 
@@ -176,33 +167,49 @@ class HostSpace final : public Space {
       std::ranges::copy(part, out.subspan(at).begin());
     });
   }
-  void copy(std::span<const float> from, std::span<float> to) override {
-    std::ranges::copy(from, to.begin());
+  void copy(ConstFloats from, Floats to) override {
+    if (!from.halved() && !to.halved()) {
+      std::ranges::copy(from.span(), to.span().begin());
+      return;
+    }
+    to.for_blocks([&](std::size_t at, std::span<float> part) {
+      Memory::host().read(from.subspan(at, part.size()), part);
+    });
   }
   void fill(std::span<float> x, float value) override { std::ranges::fill(x, value); }
   void poison(std::span<float> x, Guard guard) override {
     if (is_faulty(guard)) std::ranges::fill(x, std::numeric_limits<float>::quiet_NaN());
   }
-  void sum(std::span<const float> a, std::span<const float> b, std::span<float> out) override {
-    const float* const rows[] = {a.data(), b.data()};
-    kernels::sum_rows(rows, out);
+  void sum(ConstFloats a, std::span<const float> b, Floats out) override {
+    alignas(64) std::array<float, kBlock> room;
+    const std::size_t most = a.halved() ? kBlock : out.size();
+    for (std::size_t begin = 0; begin < out.size(); begin += most) {
+      const Floats some = out.subspan(begin, std::min(most, out.size() - begin));
+      some.for_blocks([&](std::size_t at, std::span<float> part) {
+        const ConstFloats row = a.subspan(begin + at, part.size());
+        const float* const rows[] = {row.read(room).data(), b.data() + begin + at};
+        kernels::sum_rows(rows, part);
+      });
+    }
   }
   void scale(float factor, std::span<float> x) override { kernels::scale(factor, x); }
   bool any(std::span<const float> x) override { return kernels::max_abs(x) > 0; }
 
-  void adopt(const void* values, DType dtype, std::span<float> master) override {
-    if (dtype == DType::kBFloat16) {
-      adopt_values(std::span(static_cast<const BFloat16*>(values), master.size()), master);
-    } else {
-      adopt_values(std::span(static_cast<const Float16*>(values), master.size()), master);
+  void adopt(const Float16* values, std::span<float> master) override {
+    std::array<Float16, kBlock> block;
+    for (std::size_t at = 0; at < master.size(); at += kBlock) {
+      const auto part = master.subspan(at, std::min(kBlock, master.size() - at));
+      const std::span given(values + at, part.size());
+      const std::span rounded(block.data(), part.size());
+      to_float16(part, rounded);
+      if (std::ranges::equal(given, rounded)) continue;
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        if (given[i] != rounded[i]) to_float(given.subspan(i, 1), part.subspan(i, 1));
+      }
     }
   }
-  void publish(std::span<const float> master, DType dtype, void* values) override {
-    if (dtype == DType::kBFloat16) {
-      narrow(master, std::span(static_cast<BFloat16*>(values), master.size()));
-    } else {
-      narrow(master, std::span(static_cast<Float16*>(values), master.size()));
-    }
+  void publish(std::span<const float> master, Float16* values) override {
+    to_float16(master, std::span(values, master.size()));
   }
 
  private:
@@ -213,6 +220,18 @@ class HostSpace final : public Space {
                                          std::span<float> room) {
     alignas(64) static constexpr std::array<float, kBlock> kZeros{};
     return g.data == nullptr ? std::span(kZeros).first(n) : g.read(at, n, room);
+  }
+  // Calls body(at, gradient, x) for blocks of both, or for all at once.
+  static void for_both(const Values& g, Floats x, auto&& body) {
+    alignas(64) std::array<float, kBlock> room;
+    const auto of_block = [&](std::size_t at, std::span<float> part) {
+      body(at, g.read(at, part.size(), room), part);
+    };
+    if (!x.halved() && g.direct()) return of_block(0, x.span());
+    for (std::size_t at = 0; at < x.size(); at += kBlock) {
+      x.subspan(at, std::min(kBlock, x.size() - at))
+          .for_blocks([&](std::size_t, std::span<float> part) { of_block(at, part); });
+    }
   }
   static bool is_faulty(Guard guard) { return guard != nullptr && *guard != kNoFault; }
 
@@ -235,5 +254,7 @@ Space& Space::host() {
   static HostSpace space;
   return space;
 }
+
+std::unique_ptr<Space> Space::make_host() { return std::make_unique<HostSpace>(); }
 
 }  // namespace pride

@@ -27,14 +27,21 @@ struct Blend {
   float beta1 = 0, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
 };
 
-// Source of the bits used for zeros and ties: word k of this span is
-// mix64(key, first_word + k) ^ flip (pride/random_bits.h), with flip 0 or all ones.
+// Source of the bits used for zeros and ties. Words w(j) = mix64(key, j) ^ flip
+// (pride/random_bits.h), with flip 0 or all ones, are one row of bits: bit i of this span is bit
+// shift + i from word first_word on. REQUIRES: shift < 64.
 struct HashWords {
   std::uint64_t key = 0;
   std::uint64_t first_word = 0;
   std::uint64_t flip = 0;
+  std::uint64_t shift = 0;
 
-  constexpr std::uint64_t at(std::size_t k) const { return mix64(key, first_word + k) ^ flip; }
+  // Bits [64 k, 64 k + 64) of the span.
+  constexpr std::uint64_t at(std::size_t k) const {
+    const std::uint64_t word = mix64(key, first_word + k);
+    if (shift == 0) return word ^ flip;
+    return (word >> shift | mix64(key, first_word + k + 1) << (64 - shift)) ^ flip;
+  }
 };
 
 // Scalars of one apply, rounded to float once.

@@ -18,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
-// The random words of the 64 coordinates from `coord` on: word c % 4 of
+// The random words of the 64 coordinates from `coord` on, a multiple of 64: word c % 4 of
 // philox4x32({low half of c/4, high half of c/4, low half of step, rank ^ purpose}, seed).
 #if PRIDE_SIMD
 using WordTag = hn::RebindToUnsigned<FloatTag>;
@@ -38,8 +38,8 @@ HWY_INLINE Product multiply(WordVec a, WordVec b) {
   return {hn::Mul(a, b), hn::OddEven(hn::BitCast(d, odd), high_of_even)};
 }
 
-HWY_INLINE void philox_words(const PhiloxKey& key, std::uint32_t purpose, std::uint64_t coord,
-                             std::uint32_t* out) {
+HWY_INLINE void aligned_philox_words(const PhiloxKey& key, std::uint32_t purpose,
+                                     std::uint64_t coord, std::uint32_t* out) {
   const WordTag d;
   const auto ma = hn::Set(d, 0xD2511F53u), mb = hn::Set(d, 0xCD9E8D57u);
   for (std::size_t block = 0; block < 16; block += hn::Lanes(d)) {
@@ -63,8 +63,8 @@ HWY_INLINE void philox_words(const PhiloxKey& key, std::uint32_t purpose, std::u
   }
 }
 #else
-inline void philox_words(const PhiloxKey& key, std::uint32_t purpose, std::uint64_t coord,
-                         std::uint32_t* out) {
+inline void aligned_philox_words(const PhiloxKey& key, std::uint32_t purpose, std::uint64_t coord,
+                                 std::uint32_t* out) {
   for (std::uint64_t block = coord / 4; block < coord / 4 + 16; ++block, out += 4) {
     const auto words = philox4x32(
         {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
@@ -74,6 +74,17 @@ inline void philox_words(const PhiloxKey& key, std::uint32_t purpose, std::uint6
   }
 }
 #endif
+
+// The same from any coordinate on.
+inline void philox_words(const PhiloxKey& key, std::uint32_t purpose, std::uint64_t coord,
+                         std::uint32_t* out) {
+  const std::size_t ahead = coord % 64;
+  if (ahead == 0) return aligned_philox_words(key, purpose, coord, out);
+  alignas(64) std::uint32_t two[128];
+  aligned_philox_words(key, purpose, coord - ahead, two);
+  aligned_philox_words(key, purpose, coord - ahead + 64, two + 64);
+  std::copy_n(two + ahead, 64, out);
+}
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace pride::kernels::HWY_NAMESPACE

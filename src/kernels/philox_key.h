@@ -13,7 +13,7 @@ struct PhiloxKey {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   int rank = 0;
-  std::uint64_t first_coord = 0;  // flat coordinate of the span's first element; a multiple of 64
+  std::uint64_t first_coord = 0;  // flat coordinate of the span's first element
 };
 
 }  // namespace pride::kernels

@@ -37,6 +37,7 @@ class LevelKernels;
 class Space : public Memory {
  public:
   static Space& host();
+  static std::unique_ptr<Space> make_host();  // which counts by itself what it holds
 
   // ---- Frames. On the host, kernels work in the frames themselves.
 
@@ -69,26 +70,25 @@ class Space : public Memory {
 
   virtual void clear(std::span<std::uint64_t> words) = 0;  // to 0
   virtual void lion_sign_update(const Values& g, const kernels::Blend& blend,
-                                kernels::HashWords zeros, std::span<float> m,
-                                std::span<std::uint64_t> bits, FaultSlot fault) = 0;
-  virtual void lion_blend(const Values& g, const kernels::Blend& blend, std::span<float> m,
+                                kernels::HashWords zeros, Floats m, std::span<std::uint64_t> bits,
+                                FaultSlot fault) = 0;
+  virtual void lion_blend(const Values& g, const kernels::Blend& blend, Floats m,
                           std::span<float> u, FaultSlot fault, Guard guard = nullptr) = 0;
   // With a fault at the guard: no bits, and the fault is noted.
   virtual void pack_signs(std::span<const float> p, kernels::HashWords zeros,
                           std::span<std::uint64_t> bits, Guard guard, FaultSlot fault) = 0;
   virtual void check(const Values& g, FaultSlot fault) = 0;
-  virtual void apply_signs(std::span<const std::uint64_t> bits, kernels::Step step,
-                           std::span<float> x) = 0;
+  virtual void apply_signs(std::span<const std::uint64_t> bits, kernels::Step step, Floats x) = 0;
   virtual void apply_ternary(std::span<const std::uint64_t> positive,
                              std::span<const std::uint64_t> nonzero, kernels::Step step,
-                             std::span<float> x) = 0;
+                             Floats x) = 0;
   virtual void apply_counts(std::span<const std::uint64_t> planes, std::size_t n_planes,
                             std::size_t plane_stride, int present, int world, kernels::Step step,
-                            std::span<float> x) = 0;
+                            Floats x) = 0;
   virtual void apply_packed_counts(std::span<const std::uint32_t> packed, kernels::Radix radix,
                                    std::size_t first_word, int present, int world,
-                                   kernels::Step step, std::span<float> x) = 0;
-  virtual void apply_decay(float decay, std::span<float> x) = 0;
+                                   kernels::Step step, Floats x) = 0;
+  virtual void apply_decay(float decay, Floats x) = 0;
 
   // Signs and scales of p = feedback(g, m, e), block by block. A scale that is not finite is a
   // fault. Without data g is 0, here and below.
@@ -103,28 +103,28 @@ class Space : public Memory {
   // apply_signs with a scale as the rate.
   virtual void apply_scaled_signs(std::span<const std::uint64_t> bits,
                                   kernels::BlockScales<const float> scales, float decay,
-                                  std::span<float> x) = 0;
+                                  Floats x) = 0;
 
   virtual void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m,
-                     std::span<float> v, std::span<float> x, Guard guard = nullptr) = 0;
+                     std::span<float> v, Floats x, Guard guard = nullptr) = 0;
   virtual void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
-                          std::span<float> m, std::span<float> x, Guard guard = nullptr) = 0;
+                          Floats m, Floats x, Guard guard = nullptr) = 0;
   virtual void sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
-                            std::span<float> m, std::span<float> x, Guard guard = nullptr) = 0;
+                            std::span<float> m, Floats x, Guard guard = nullptr) = 0;
 
   virtual void widen(const Values& g, std::span<float> out) = 0;
-  virtual void copy(std::span<const float> from, std::span<float> to) = 0;
+  virtual void copy(ConstFloats from, Floats to) = 0;
   virtual void fill(std::span<float> x, float value) = 0;
   virtual void poison(std::span<float> x, Guard guard) = 0;  // NaN, if a fault was noted there
-  virtual void sum(std::span<const float> a, std::span<const float> b, std::span<float> out) = 0;
+  virtual void sum(ConstFloats a, std::span<const float> b, Floats out) = 0;
   virtual void scale(float factor, std::span<float> x) = 0;
   virtual bool any(std::span<const float> x) = 0;  // is not 0; waits for the work so far
 
-  // ---- Parameters in bfloat16 or float16 and their masters.
+  // ---- Parameters in float16 and their masters.
 
   // master = the value where that is not the rounded master; and values = the rounded masters.
-  virtual void adopt(const void* values, DType dtype, std::span<float> master) = 0;
-  virtual void publish(std::span<const float> master, DType dtype, void* values) = 0;
+  virtual void adopt(const Float16* values, std::span<float> master) = 0;
+  virtual void publish(std::span<const float> master, Float16* values) = 0;
 
   virtual std::size_t scratch_bytes() const noexcept { return 0; }  // of a device, for frames
   // Of a device; null: the host.

@@ -3,10 +3,12 @@
 // Source    Loshchilov & Hutter 2019, arXiv:1711.05101, Algorithm 2 (G-AdamW); Chen et al. 2023,
 //           arXiv:2302.06675, Program 1 (G-Lion); Polyak 1964 and Sutskever et al. 2013 (SGD).
 // Cost      32 bits up and 32 bits down per coordinate (16 and 16 with dense = bf16), plus frames.
-// State     m: momentum, of AdamW v: second moment (n each) float32, equal on all ranks.
+// State     m: momentum, of AdamW v: second moment (n each) float32, equal on all ranks; of Lion
+//           with momentum_dtype = bfloat16 that, rounded to nearest as it is written.
 // Deviates  weight decay is decoupled; a tensor without a gradient on any rank only decays.
 #include "methods/dense.h"
 
+#include "methods/encode_signs.h"
 #include "methods/options.h"
 #include "methods/registry.h"
 
@@ -50,7 +52,8 @@ extern const MethodEntry kAdamW = {
 extern const MethodEntry kLion = {
     "lion",
     [](const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return std::make_unique<DenseMethod<rules::Lion>>("lion", ctx, ctx.space);
+      return std::make_unique<DenseMethod<rules::Lion>>("lion", ctx, ctx.space,
+                                                        momentum_option("lion", ctx));
     },
     [](int) {
       MethodInfo info = dense_info(
@@ -59,6 +62,7 @@ extern const MethodEntry kLion = {
       info.default_lr = 1e-4;
       info.default_beta1 = 0.9;
       info.default_beta2 = 0.99;
+      info.options.push_back(momentum_option_info());
       return info;
     }};
 

@@ -5,7 +5,8 @@
 //           signs = stochastic, result = stochastic: Jiang & Zhang 2025, arXiv:2508.12327.
 // Cost      1 bit up per coordinate; down 1 bit (vote; 2 with tie = zero) or about log2(N+1)
 //           (average: count_bits), plus frames.
-// State     m: momentum (n) float32, local to each rank, never sent; of dlion-muon with every > 1
+// State     m: momentum (n) float32, or bfloat16 (momentum_dtype), rounded to nearest as it is
+//           written; local to each rank, never sent; of dlion-muon with every > 1
 //           factor: Newton-Schulz factors of the matrices (n), local.
 // Deviates  zeros, ties and unused tensors: see docs/wire_format.md. The average sends the count of
 //           +, as many as fit in 32 bits, or as bit planes. Weight decay is decoupled. R of
@@ -39,8 +40,7 @@ void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& r
     if (tie == Tie::kZero) {
       kernels::vote_ternary(rows, positive, out.nonzero.subspan(run.first_word, run.n_words));
     } else {
-      const std::uint64_t first = shard.begin / 64 + run.first_word;
-      kernels::vote(rows, tie_words(round.seed, round.step, first), positive);
+      kernels::vote(rows, tie_words(round.seed, round.step, run.in_whole), positive);
     }
   }
 }
@@ -127,7 +127,7 @@ class DistributedLion final : public Method {
         round_bytes_(
             static_cast<std::uint64_t>(whole_option(name, ctx, "round_bytes", 0, kMostRoundBytes))),
         nodes_(ctx.nodes),
-        m_(state_.add("m", StateKind::kLocal)) {
+        m_(state_.add("m", StateKind::kLocal, momentum_option(name, ctx))) {
     if (muon) matrices_ = std::make_unique<OrthogonalBlend>(name, ctx, state_, StateKind::kLocal);
     if (word_option(name, ctx, "signs", {"exact", "stochastic"}) == 1) {
       scales_.resize(layout_.tensors().size(), 1);
@@ -177,11 +177,11 @@ class DistributedLion final : public Method {
     const bool matrix = matrices_ && matrices_->has(tensor);
     if (matrix) {
       matrices_->blend(tensor, ctx.step, blend, grad.of(tensor, slot.offset, slot.offset + slot.n),
-                       m_.span().subspan(slot.offset, slot.n));
+                       m_.of(slot.offset, slot.n));
     }
     if (scales_.empty()) return;
     scales_[tensor] = matrix ? sign_scale(matrices_->direction(tensor))
-                             : sign_scale(tensor, slot, grad, blend, m_.span());
+                             : sign_scale(tensor, slot, grad, blend, m_);
   }
 
   double matrix_operations() const override { return matrices_ ? matrices_->operations() : 0; }
@@ -258,7 +258,7 @@ class DistributedLion final : public Method {
   Nodes nodes_;
   std::unique_ptr<OrthogonalBlend> matrices_;  // of dlion-muon
   std::vector<float> scales_;  // R of each tensor in this step; empty: signs are exact
-  FlatBuffer& m_;
+  Stored m_;
 };
 
 // The sign of the new momentum is sent.
@@ -299,7 +299,8 @@ MethodInfo sign_info(int world, bool average, std::string title, std::string sou
        .default_value = kRoundBytes,
        .help = "for route = auto: bytes that a rank could send while it waits for a round of "
                "messages, latency times rate; pride train sets what it has measured",
-       .wire_only = true}};
+       .wire_only = true},
+      momentum_option_info()};
   if (!average) {
     info.options.push_back({"result", "majority",
                             "'majority', or 'stochastic': the vote is + with probability (ranks "

@@ -12,6 +12,10 @@ namespace pride::methods {
 using BlendOf = kernels::Blend (*)(const StepScalars&);
 kernels::Blend lion_blend(const StepScalars& s);
 
+// Option `momentum_dtype`, and its declaration.
+DType momentum_option(const std::string& method, const MethodContext& ctx);
+MethodOption momentum_option_info();
+
 // How signs are taken: of tensors that `matrices` has, from there; stochastic, +1 with probability
 // (R + u)/(2R), with an R > 0 for each tensor in `scales`, and exact without.
 struct SignRule {
@@ -23,13 +27,13 @@ struct SignRule {
 // whose u is orthogonalised, and of one whose u is the blend of its gradient and m, which is flat.
 float sign_scale(std::span<const float> u);
 float sign_scale(std::size_t tensor, const TensorSlot& slot, GradientView grad,
-                 const kernels::Blend& blend, std::span<const float> m);
+                 const kernels::Blend& blend, const Stored& m);
 
 // Worker: u = beta1 m + (1-beta1) g;  delta = sign(u);  m = beta2 m + (1-beta2) g. The wire's fault
 // word has the first tensor with a NaN or Inf. REQUIRES: frames of signs with their unused bits; on
 // a device exact signs.
 void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad,
-                  const StepContext& ctx, BlendOf blend, FlatBuffer& m, Wire& wire,
+                  const StepContext& ctx, BlendOf blend, const Stored& m, Wire& wire,
                   const SignRule& rule = {});
 
 }  // namespace pride::methods

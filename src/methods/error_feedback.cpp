@@ -72,7 +72,7 @@ void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight&
       const Piece& piece = shard.pieces[b.piece];
       // NaN or Inf in the gradient, or a sum that overflows here, makes the scale non-finite
       space_.compress(gradient_of(flight, piece.tensor, b, ctx), feedback_(ctx.scalars_of(piece)),
-                      norm_, zero_words(ctx.seed, ctx.step, ctx.rank, b.begin / 64),
+                      norm_, zero_words(ctx.seed, ctx.step, ctx.rank, piece.in_whole(b.begin)),
                       m_.span().subspan(b.begin, b.n()), error_.span().subspan(b.begin, b.n()),
                       staged.signs_of(b), scales_of(staged.scales, b, first, n),
                       {watched, static_cast<std::uint32_t>(piece.tensor)});
@@ -109,13 +109,14 @@ void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const Round& ro
     std::vector<kernels::ScaledRow> rows;
     for (const auto& view : views) rows.push_back({view.signs_of(b).data(), view.scales[k]});
     const auto pbar = std::span(room).first(b.n());
+    const Piece& piece = shard.pieces[b.piece];
     const std::size_t at = b.begin - shard.begin;
     kernels::mean_of_signs(rows, round.voters, old_error.subspan(at, b.n()), pbar);
-    out.scales[k] =
-        kernels::compress(pbar, norm_, tie_words(round.seed, round.step, b.begin / 64), signs);
+    out.scales[k] = kernels::compress(
+        pbar, norm_, tie_words(round.seed, round.step, piece.in_whole(b.begin)), signs);
     kernels::keep_remainder(pbar, signs, out.scales[k], reply.pending.floats().subspan(at, b.n()));
     if (!std::isfinite(out.scales[k]) && !reply.non_finite) {
-      const auto tensor = static_cast<std::uint32_t>(shard.pieces[b.piece].tensor);
+      const auto tensor = static_cast<std::uint32_t>(piece.tensor);
       reply.non_finite = NonFinite{NonFinite::kSum, tensor};
     }
   }

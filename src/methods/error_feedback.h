@@ -36,9 +36,8 @@ class ErrorFeedback {
     std::span<const std::uint64_t> signs;
     kernels::BlockScales<const float> scales;
   };
-  using StepBlock =
-      std::function<void(const ScaleBlock& block, const Delta& delta, const StepScalars& s,
-                         std::span<float> m, std::span<float> x)>;
+  using StepBlock = std::function<void(const ScaleBlock& block, const Delta& delta,
+                                       const StepScalars& s, std::span<float> m, Floats x)>;
   void apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx, View x,
              const StepBlock& step);
 

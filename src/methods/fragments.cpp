@@ -132,7 +132,7 @@ void Fragments::drop(std::int64_t step, const NonFinite& why) {
 }
 
 void Fragments::place(std::size_t begin, std::span<const float> common, std::span<float> drift,
-                      std::span<float> x, std::int64_t step) {
+                      Floats x, std::int64_t step) {
   take_back(begin, drift, step);
   write(begin, common, drift, x, step);
 }
@@ -145,7 +145,7 @@ void Fragments::take_back(std::size_t begin, std::span<float> drift, std::int64_
 }
 
 void Fragments::write(std::size_t begin, std::span<const float> common,
-                      std::span<const float> drift, std::span<float> x, std::int64_t step) const {
+                      std::span<const float> drift, Floats x, std::int64_t step) const {
   if (adopts(of(begin), step)) return space_.sum(common, drift, x);
   place(begin, common, drift, x);
 }
@@ -155,7 +155,7 @@ bool Fragments::adopts(std::size_t f, std::int64_t step) const {
 }
 
 void Fragments::place(std::size_t begin, std::span<const float> common,
-                      std::span<const float> drift, std::span<float> x) const {
+                      std::span<const float> drift, Floats x) const {
   if (!away(of(begin))) return space_.sum(common, drift, x);
   space_.sum(before(begin, x.size()), sent(begin, x.size()), x);
   space_.sum(x, drift, x);

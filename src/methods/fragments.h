@@ -55,15 +55,15 @@ class Fragments {
 
   // x = the worker's parameters. In a step that adopts the fragment, those after it, and the drift
   // of a dropped exchange comes back. Without a step: between steps.
-  void place(std::size_t begin, std::span<const float> common, std::span<float> drift,
-             std::span<float> x, std::int64_t step);
+  void place(std::size_t begin, std::span<const float> common, std::span<float> drift, Floats x,
+             std::int64_t step);
   void place(std::size_t begin, std::span<const float> common, std::span<const float> drift,
-             std::span<float> x) const;
+             Floats x) const;
   // The drift of a dropped exchange alone comes back.
   void take_back(std::size_t begin, std::span<float> drift, std::int64_t step) const;
   // The same in that step, where the drift has come back already.
   void write(std::size_t begin, std::span<const float> common, std::span<const float> drift,
-             std::span<float> x, std::int64_t step) const;
+             Floats x, std::int64_t step) const;
 
   // After the last place() of a step: the exchange that it has adopted, if any.
   struct Adopted {

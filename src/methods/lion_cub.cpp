@@ -247,8 +247,7 @@ void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& r
       const auto nonzero = out.nonzero.subspan(run.first_word, run.n_words);
       good &= kernels::vote_levels_ternary(rows, positive, nonzero);
     } else {
-      const std::uint64_t first = shard.begin / 64 + run.first_word;
-      good &= kernels::vote_levels(rows, tie_words(round.seed, round.step, first), positive);
+      good &= kernels::vote_levels(rows, tie_words(round.seed, round.step, run.in_whole), positive);
     }
   }
   for (std::size_t i = 0; i < up.frames.size() && !good; ++i) {
@@ -273,8 +272,8 @@ void LionCub::serve_sums(const Shard& shard, const Round& round, Sum type, Reply
   std::ranges::fill(out.unused, std::uint64_t{0});  // those of the participation frames count
   for (const Piece& p : shard.pieces) {
     kernels::vote_sums(std::span(sums).subspan(p.begin - shard.begin, p.n()),
-                       tie_words(round.seed, round.step, p.begin / 64), words_of(out.positive, p),
-                       words_of(out.nonzero, p));
+                       tie_words(round.seed, round.step, p.in_whole(p.begin)),
+                       words_of(out.positive, p), words_of(out.nonzero, p));
   }
 }
 

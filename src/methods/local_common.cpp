@@ -10,7 +10,7 @@ View LocalSteps::begin(View x) {
   fault_step_ = -1;
   std::ranges::fill(handed_over_, -1);  // by a step that failed, and is repeated after a load
   copy_to_common(x, held_);
-  return {.flat = common_.data(), .memory = &space_};
+  return {.flat = common_.span(), .memory = &space_};
 }
 
 // Of the tensors from `first` on.

@@ -206,7 +206,7 @@ bool LocalSteps::take_step(std::size_t tensor, std::size_t begin, std::size_t en
   local.decay = 1;
   rule_->step(begin, grad.of(tensor, begin, end), local, drift_.span().subspan(begin, end - begin),
               guard);
-  return rule_->end_piece(tensor, ctx.step, local, {.flat = drift_.data()}, guard);
+  return rule_->end_piece(tensor, ctx.step, local, {.flat = drift_.span()}, guard);
 }
 
 // D of a tensor, whose drift is complete; NaN with a fault at the guard, which the outer method
@@ -285,7 +285,7 @@ void LocalSteps::end_encode(const StepContext& ctx) {
 
 // x' = the outer method's step;  rest = feedback (rest + y - (x' - decayed x))
 void LocalSteps::take_outer_step(const Bucket& b, const Flight& flight, const StepContext& outer) {
-  if (rest_ == nullptr) return outer_->apply(b, flight, outer, {.flat = common_.data()});
+  if (rest_ == nullptr) return outer_->apply(b, flight, outer, {.flat = common_.span()});
   if (moved_.size() < b.size()) moved_ = FlatBuffer(b.size(), space_);
   const auto moved = [&](const Piece& p) {
     return moved_.span().subspan(p.begin - b.begin, p.n());
@@ -294,7 +294,7 @@ void LocalSteps::take_outer_step(const Bucket& b, const Flight& flight, const St
     space_.copy(of(common_, p), moved(p));
     space_.apply_decay(outer.scalars_of(p).decay, moved(p));
   });
-  outer_->apply(b, flight, outer, {.flat = common_.data()});
+  outer_->apply(b, flight, outer, {.flat = common_.span()});
   for_pieces(b, [&](const Piece& p) {
     const auto part = moved(p), rest = of(*rest_, p);
     if (outer.is_frozen(p.tensor)) return;
@@ -334,7 +334,7 @@ void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext&
 // As an exchange without this worker's drift; what earlier ones left of its drifts stays.
 void LocalSteps::replay(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) {
   held_ = layout_.tensors().size();
-  outer_->replay(b, flight, outer_context(ctx), {.flat = common_.data()});
+  outer_->replay(b, flight, outer_context(ctx), {.flat = common_.span()});
   for (const Shard& shard : b.shards) {
     for (const Piece& p : shard.pieces) {
       space_.fill(of(drift_, p), 0);

@@ -34,7 +34,7 @@ class MuonRule final : public rules::Rule {
     for (const TensorSlot& slot : layout_.tensors()) offsets_.push_back(slot.offset);
   }
 
-  void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+  void step(std::size_t begin, const Values& g, const StepScalars& s, Floats x,
             Guard guard = nullptr) override {
     const auto next = std::ranges::upper_bound(offsets_, begin);
     const auto tensor = static_cast<std::size_t>(next - offsets_.begin()) - 1;

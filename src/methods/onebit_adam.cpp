@@ -63,7 +63,7 @@ class OneBitAdam final : public Method {
     if (!is_frozen(ctx)) return mean_.apply(b, flight, ctx, adamw_, x);
     feedback_.apply(b, flight, ctx, x,
                     [this](const ScaleBlock& block, const ErrorFeedback::Delta& delta,
-                           const StepScalars& s, std::span<float> m, std::span<float> part) {
+                           const StepScalars& s, std::span<float> m, Floats x_part) {
                       const double beta2 = 1 - static_cast<double>(s.one_minus_beta2);
                       const kernels::AdamScalars a{.step_size = s.adam_step,
                                                    .sqrt_bias2 = static_cast<float>(
@@ -71,7 +71,9 @@ class OneBitAdam final : public Method {
                                                    .eps = s.eps,
                                                    .decay = s.decay};
                       const auto v = adamw_.v().span().subspan(block.begin, block.n());
-                      kernels::adam_signs(delta.signs, delta.scales.of[0], a, v, m, part);
+                      x_part.for_blocks([&](std::size_t, std::span<float> part) {
+                        kernels::adam_signs(delta.signs, delta.scales.of[0], a, v, m, part);
+                      });
                     });
   }
 

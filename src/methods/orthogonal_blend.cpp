@@ -138,7 +138,7 @@ void OrthogonalBlend::begin(std::int64_t step, std::size_t tensor) {
 }
 
 void OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
-                            const Values& g, std::span<float> m, Guard guard) {
+                            const Values& g, Floats m, Guard guard) {
   begin(step, tensor);
   Held& held = *of_tensor_[tensor];
   if (held.u.size() == 0) held.u = FlatBuffer(m.size(), space_);
@@ -193,8 +193,8 @@ void OrthogonalBlend::encode(const Piece& piece, const StepContext& ctx,
                              std::span<std::uint64_t> signs, FaultSlot fault) {
   const Held& held = finished(piece.tensor);
   space_.pack_signs(held.u.span().subspan(piece.begin - held.offset, piece.n()),
-                    zero_words(ctx.seed, ctx.step, ctx.rank, piece.begin / 64), signs, held.fault,
-                    fault);
+                    zero_words(ctx.seed, ctx.step, ctx.rank, piece.in_whole(piece.begin)), signs,
+                    held.fault, fault);
 }
 
 void OrthogonalBlend::release() {

@@ -46,7 +46,7 @@ class OrthogonalBlend {
   // u is orthogonalised and kept. Where g or m is not finite, m is as before. Nothing with a fault
   // at the guard. REQUIRES: has(tensor), m and g of its size.
   void blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas, const Values& g,
-             std::span<float> m, Guard guard = nullptr);
+             Floats m, Guard guard = nullptr);
   // The directions are no longer needed in this step.
   void release();
   std::span<const float> direction(std::size_t tensor) { return finished(tensor).u.span(); }

@@ -242,7 +242,8 @@ std::size_t Quantiser::encode_in_steps(const Piece& piece, const StepContext& ct
     if (overflow != kernels::kAllFinite) std::ranges::fill(u, 0.0f);  // the step is dropped anyway
   }
   const auto r = std::span(random).first(options_.stochastic ? n : 0);
-  if (!r.empty()) kernels::uniforms({ctx.seed, ctx.step, ctx.rank, piece.begin + begin}, r);
+  if (!r.empty())
+    kernels::uniforms({ctx.seed, ctx.step, ctx.rank, piece.in_whole(piece.begin + begin)}, r);
   const auto e_next = b.e_next.empty() ? b.e_next : b.e_next.subspan(begin, n);
   if (options_.granularity == Granularity::kBlock) {
     quantise_part(reference(u), largest, u, r, q, e_next);

@@ -68,7 +68,7 @@ void Quantiser::place_steps(Space& space, int bits) {
   std::vector<float> steps;
   for (const float c : scales_) steps.push_back(step_of(c, kernels::largest_level(bits)));
   if (!steps_) steps_ = space.zeros(steps.size());
-  space.write(steps, steps_.get());
+  space.write(steps, {steps_.get(), steps.size()});
 }
 
 // Blocks are numbered as ranges of flat coordinates, and one more for each tensor before.

@@ -123,8 +123,8 @@ void SignCounts::write_counts(CountForm form, std::span<std::byte> out) const {
   planes_of(view.packed_words, view.plane_words, view.planes);
 }
 
-// decide(counts, users, first, positive, nonzero) for the counts of words from `first` on, some at
-// a time.
+// decide(counts, users, first, positive, nonzero) for counts from coordinate `first` of the whole
+// model on, some words at a time.
 template <typename Decide>
 void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decide& decide) const {
   const VoteView view(out.data(), shard_, ternary);
@@ -138,7 +138,8 @@ void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decid
       const std::size_t n = std::min(kPlaneWords, end - word);
       const kernels::Planes counts{std::span(planes).first(n_planes_ * n), n_planes_, n};
       planes_of(word, n, std::span(planes).first(n_planes_ * n));
-      decide(counts, users_[k], word, view.positive.subspan(word, n),
+      const std::uint64_t first = piece.in_whole(piece.begin + 64 * (word - piece.first_word));
+      decide(counts, users_[k], first, view.positive.subspan(word, n),
              ternary ? view.nonzero.subspan(word, n) : view.nonzero);
     }
     // a node's counts beyond the end of a tensor are padding
@@ -147,25 +148,25 @@ void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decid
 }
 
 void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> out) const {
-  write_votes(
-      tie == Tie::kZero, out,
-      [&](const kernels::Planes& counts, int users, std::size_t word, auto positive, auto nonzero) {
-        if (tie == Tie::kZero) {
-          kernels::vote_planes_ternary(counts, users, positive, nonzero);
-        } else {
-          const std::uint64_t first = shard_.begin / 64 + word;
-          kernels::vote_planes(counts, users, tie_words(round.seed, round.step, first), positive);
-        }
-      });
+  write_votes(tie == Tie::kZero, out,
+              [&](const kernels::Planes& counts, int users, std::uint64_t first, auto positive,
+                  auto nonzero) {
+                if (tie == Tie::kZero) {
+                  kernels::vote_planes_ternary(counts, users, positive, nonzero);
+                } else {
+                  kernels::vote_planes(counts, users, tie_words(round.seed, round.step, first),
+                                       positive);
+                }
+              });
 }
 
 void SignCounts::write_drawn(const Round& round, std::span<std::byte> out) const {
-  write_votes(false, out,
-              [&](const kernels::Planes& counts, int users, std::size_t word, auto positive, auto) {
-                const std::size_t first = shard_.begin + 64 * word;
-                kernels::draw_planes(counts, users, {round.seed, round.step, 0, first},
-                                     tie_words(round.seed, round.step, first / 64), positive);
-              });
+  write_votes(
+      false, out,
+      [&](const kernels::Planes& counts, int users, std::uint64_t first, auto positive, auto) {
+        kernels::draw_planes(counts, users, {round.seed, round.step, 0, first},
+                             tie_words(round.seed, round.step, first), positive);
+      });
 }
 
 }  // namespace pride::methods

@@ -50,7 +50,7 @@ class SignSgdErrorFeedback final : public Method {
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
     feedback_.apply(b, flight, ctx, x,
                     [this](const ScaleBlock&, const ErrorFeedback::Delta& delta,
-                           const StepScalars& s, std::span<float>, std::span<float> part) {
+                           const StepScalars& s, std::span<float>, Floats part) {
                       space_.apply_scaled_signs(delta.signs, delta.scales, s.decay, part);
                     });
   }

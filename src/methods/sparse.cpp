@@ -98,7 +98,9 @@ class SparseMethod : public Method {
     const auto mean = flight.wire(0).room.floats();
     for (const Piece& p : flight.parts[0].shards[0].pieces) {
       const StepScalars s = ctx.scalars_of(p);
-      kernels::sgd(mean.subspan(p.begin - b.begin, p.n()), {s.decay, s.lr}, x.of(p));
+      x.of(p).for_blocks([&](std::size_t at, std::span<float> part) {
+        kernels::sgd(mean.subspan(p.begin - b.begin + at, part.size()), {s.decay, s.lr}, part);
+      });
     }
     commit(mask_of(b), b.begin, b.end);
   }

@@ -71,8 +71,8 @@ class TernGrad final : public Method {
               p.tensor, p.begin, p.end, [&](std::size_t at, std::span<const float> g) {
                 const std::size_t word = (at - p.begin) / 64, n = words_for(g.size());
                 kernels::ternarise(g, limits_[p.tensor], scales_[p.tensor],
-                                   {ctx.seed, ctx.step, ctx.rank, at}, plus.subspan(word, n),
-                                   not_minus.subspan(word, n));
+                                   {ctx.seed, ctx.step, ctx.rank, p.in_whole(at)},
+                                   plus.subspan(word, n), not_minus.subspan(word, n));
               });
         }
       }
@@ -111,7 +111,7 @@ class TernGrad final : public Method {
       for (std::size_t k = 0; k < view.users.size(); ++k) {
         const Piece& p = b.shards[j].pieces[k];
         const StepScalars s = ctx.scalars_of(p);
-        if (view.users[k] == 0) kernels::apply_decay(s.decay, x.of(p));
+        if (view.users[k] == 0) Space::host().apply_decay(s.decay, x.of(p));
         for (std::size_t i = 0; view.users[k] > 0 && i < p.n(); i += std::size(g)) {
           const std::size_t n = std::min(std::size(g), p.n() - i);
           kernels::sums_to_floats(view.planes.subspan(p.first_word + i / 64), view.n_planes,

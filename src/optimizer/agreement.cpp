@@ -29,16 +29,18 @@ namespace {
 std::uint64_t tensor_digest(const TensorSlot& slot) {
   Digest digest;
   digest.text(slot.spec.name).number(static_cast<std::uint64_t>(slot.spec.group));
-  digest.number(0);  // once a flag, as in the layout's digest
+  digest.number(slot.to_whole);
   for (const std::int64_t e : slot.spec.shape) digest.number(static_cast<std::uint64_t>(e));
   return digest.value();
 }
 
 // "'weight' of shape (3, 4), group 0"
-std::string text_of(const TensorSpec& spec) {
+std::string text_of(const TensorSlot& slot) {
+  const TensorSpec& spec = slot.spec;
   std::string shape;
   for (const std::int64_t e : spec.shape) shape += concat(shape.empty() ? "" : ", ", e);
-  return concat("'", spec.name, "' of shape (", shape, "), group ", spec.group);
+  return concat("'", spec.name, "' of shape (", shape, "), group ", spec.group,
+                slot.to_whole != 0 ? concat(", from coordinate ", *spec.first_coord) : "");
 }
 
 // Which tensor is the first to differ. Collective; every rank finds the same one.
@@ -53,12 +55,11 @@ std::string text_of(const TensorSpec& spec) {
   const auto all = gather_rows(comm, mine);
   std::size_t first = 0;
   while (first < most && ranks_that_differ(all, most, first).empty()) ++first;
-  throw InvalidArgument(concat("optimizer: the layout of rank(s) ", ranks,
-                               " is not that of rank 0: ", counts[0],
-                               " tensors on rank 0; the first that differs is number ", first,
-                               first < layout.tensors().size()
-                                   ? concat(" (here ", text_of(layout.tensors()[first].spec), ")")
-                                   : std::string(" (not there on this rank)")));
+  throw InvalidArgument(concat(
+      "optimizer: the layout of rank(s) ", ranks, " is not that of rank 0: ", counts[0],
+      " tensors on rank 0; the first that differs is number ", first,
+      first < layout.tensors().size() ? concat(" (here ", text_of(layout.tensors()[first]), ")")
+                                      : std::string(" (not there on this rank)")));
 }
 
 }  // namespace
@@ -68,7 +69,9 @@ std::vector<std::int64_t> check_agreement(
     const std::vector<std::pair<std::string, std::uint64_t>>& settings, std::int64_t own) {
   if (comm.size() == 1) return {own};
   const Communicator::Scope scope(comm, "start-up check of the optimizer");
-  std::vector<std::uint64_t> mine = {layout.digest()};
+  Digest tensors;
+  for (const TensorSlot& slot : layout.tensors()) tensors.number(tensor_digest(slot));
+  std::vector<std::uint64_t> mine = {tensors.value()};
   for (const auto& [name, digest] : settings) mine.push_back(digest);
   mine.push_back(static_cast<std::uint64_t>(own));
   const auto all = gather_rows(comm, mine);

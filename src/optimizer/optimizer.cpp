@@ -71,14 +71,16 @@ void Optimizer::broadcast(const Parameters& params) {
   const Communicator::Scope scope(comm, "broadcast of the parameters");
   if (comm.size() == 1) return;
   const View view = impl_->parameters->view();
+  Space& space = impl_->space;
   std::vector<float> room;
   const auto& tensors = impl_->layout.tensors();
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     const auto values = view.f32(t, tensors[t].offset, tensors[t].offset + tensors[t].n);
-    on_host(impl_->space, values, room);
-    const std::span<float> sent = impl_->space.is_host() ? values : std::span(room);
+    const bool here = space.is_host() && !values.halved();
+    if (!here) on_host(space, values, room);
+    const std::span<float> sent = here ? values.span() : std::span(room);
     comm.broadcast(std::as_writable_bytes(sent), 0);
-    if (!impl_->space.is_host()) impl_->space.write(sent, values.data());
+    if (!here) space.write(sent, values);
   }
   impl_->publish();
 }
@@ -139,18 +141,22 @@ const Layout& Optimizer::layout() const noexcept { return impl_->layout; }
 std::int64_t Optimizer::steps_done() const noexcept { return impl_->steps_done; }
 std::string_view Optimizer::method() const noexcept { return impl_->options.method; }
 MemoryUse Optimizer::memory() const {
-  const StateTable& table = impl_->method->state();
   MemoryUse use;
-  use.state = sizeof(float) * (state_floats() - table.masters());
-  use.masters = table.master_bytes();
+  use.state = sizeof(float) * impl_->method_floats();
+  use.masters = impl_->parameters->bytes();
   use.frames = impl_->pipeline->wire_bytes();
   if (impl_->workers) use.frames += impl_->workers->frame_bytes();
-  use.scratch = impl_->space.scratch_bytes();
+  std::uint64_t apart = 0;  // of servers, which the host has
+  for (int i = 0; i < impl_->n_workers(); ++i) {
+    apart += sizeof(float) * impl_->table(i).floats(StateKind::kServer);
+  }
+  const Space& space = impl_->space;
+  use.scratch = space.held() + apart - use.state - use.masters + space.scratch_bytes();
   return use;
 }
 
 std::uint64_t Optimizer::state_floats() const noexcept {
-  return impl_->workers ? impl_->workers->state_floats() : impl_->method->state().floats();
+  return impl_->method_floats() + impl_->parameters->bytes() / sizeof(float);
 }
 
 std::vector<StateBuffer> Optimizer::state_buffers() {
@@ -236,6 +242,22 @@ void Optimizer::read(const Parameters& params, std::span<float> flat) const {
   PRIDE_CHECK(flat.size() == impl_->layout.flat_size(), "optimizer: read() into ", flat.size(),
               " floats, the layout has ", impl_->layout.flat_size(), " with padding");
   gather(impl_->layout, impl_->parameters->view(), flat);
+}
+
+void Optimizer::read(std::size_t tensor, std::size_t begin, std::span<float> values) const {
+  const auto& tensors = impl_->layout.tensors();
+  PRIDE_CHECK(!impl_->in_step, "optimizer: read() in the middle of a step");
+  PRIDE_CHECK(tensor < tensors.size(), "optimizer: read(): tensor ", tensor, " of ",
+              tensors.size());
+  const TensorSlot& slot = tensors[tensor];
+  PRIDE_CHECK(begin <= slot.n && values.size() <= slot.n - begin,
+              "optimizer: read(): ", values.size(), " values from ", begin, " on of '",
+              slot.spec.name, "', which has ", slot.n);
+  const View view = impl_->parameters->view();
+  PRIDE_CHECK(view.flat.size() > 0 || view.places != nullptr || slot.n == 0,
+              "optimizer: read(): the parameters were not placed yet");
+  const std::size_t first = slot.offset + begin;
+  view.memory->read(view.f32(tensor, first, first + values.size()), values);
 }
 
 void Optimizer::write(const Parameters& params, std::span<const float> flat) {

@@ -32,6 +32,9 @@ struct Optimizer::Impl {
   int rank() const { return comms.front()->rank(); }
   int n_workers() const { return workers ? workers->size() : 1; }
   StateTable& table(int worker) { return workers ? workers->table(worker) : method->state(); }
+  std::uint64_t method_floats() const noexcept {
+    return workers ? workers->state_floats() : method->state().floats();
+  }
   std::unique_ptr<Impl> with(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups);
   GroupValues& group(int index);
   using Setting = std::pair<std::string, std::uint64_t>;
@@ -95,8 +98,8 @@ struct Optimizer::Impl {
   Communicator& caller;
   Layout layout;
   OptimizerOptions options;
-  std::unique_ptr<Space> device;  // where options.device is given
-  Space& space;                   // that, or the host
+  std::unique_ptr<Space> own_space;  // on options.device, or the host
+  Space& space;                      // the same
   MethodInfo info;
   std::vector<GroupValues> groups;
   std::vector<std::int64_t> group_starts;  // the first step of each, for Adam's bias correction

@@ -26,8 +26,9 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
     : caller(user_comm),
       layout(std::move(the_layout)),
       options(std::move(the_options)),
-      device(options.device ? std::make_unique<DeviceSpace>(options.device) : nullptr),
-      space(device ? *device : Space::host()) {
+      own_space(options.device ? std::make_unique<DeviceSpace>(options.device)
+                               : Space::make_host()),
+      space(*own_space) {
   // a rank with settings that cannot be used goes to the meeting nevertheless: the others are there
   std::exception_ptr unusable;
   std::vector<std::int64_t> given_weights;
@@ -53,7 +54,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   if (options.virtual_workers > 0) {
     workers = std::make_unique<VirtualWorkers>(layout, options, *method, buckets, space);
   }
-  parameters = std::make_unique<PlacedParameters>(layout, method->state(), space);
+  parameters = std::make_unique<PlacedParameters>(layout, space);
 
   const int n_comms = options.overlap ? options.exchange_threads : 1;
   for (int i = 0; i < n_comms; ++i) {
@@ -61,7 +62,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
     comms.back()->set_timeout(user_comm.timeout());
   }
   pipeline = std::make_unique<Pipeline>(comms, user_comm, *method, buckets, options.nodes,
-                                        options.overlap, space);
+                                        options.overlap, space, options.sum_of_parts);
 
   buckets_of_tensor.resize(layout.tensors().size());
   tensors_of_bucket.resize(buckets.size());
@@ -113,6 +114,13 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
               "optimizer: exchange_threads = ", options.exchange_threads, ", must be from 1 to ",
               kMostExchangeThreads);
   buckets = make_buckets(layout, options.bucket_coords, size, protocol.alignment, protocol.cuts);
+  PRIDE_CHECK(!options.sum_of_parts || (!options.coordinator && options.virtual_workers == 0),
+              "optimizer: sum_of_parts with a coordinator or virtual workers, which have the whole "
+              "model");
+  PRIDE_CHECK(!options.sum_of_parts || options.non_finite != NonFinitePolicy::kSkip ||
+                  (period_of(*method) == 1 && protocol.delay == 0),
+              "optimizer: sum_of_parts and non_finite = skip with ", options.method,
+              ": in a step without exchange no other part knows of a gradient that is not finite");
   if (options.virtual_workers > 0) options.overlap = false;
   if (!options.coordinator) return;
   check_coordinator(user_comm);
@@ -140,6 +148,10 @@ void Optimizer::Impl::check_coordinator(const Communicator& user_comm) const {
               "optimizer: a coordinator's worker has a communicator of size ", "1, not ",
               user_comm.size());
   PRIDE_CHECK(!options.nodes.known(), "optimizer: nodes with a coordinator: its workers are alone");
+  for (const TensorSlot& slot : layout.tensors()) {
+    PRIDE_CHECK(slot.to_whole == 0, "optimizer: a coordinator's worker has the whole model, and '",
+                slot.spec.name, "' is of a part (first_coord ", *slot.spec.first_coord, ")");
+  }
   PRIDE_CHECK(
       options.clip_global_norm == 0,
       "optimizer: clip_global_norm with a coordinator: its records have no norm; clip each ",
@@ -205,6 +217,7 @@ std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> t
 
   auto next = std::make_unique<Impl>(caller, std::move(*grown), std::move(wanted));
   for (int i = 0; i < n_workers(); ++i) next->table(i).take(table(i), layout.tensors().size());
+  next->parameters->take(*parameters);
   next->steps_done = steps_done;
   next->gradient_factor = gradient_factor;
   next->frozen = frozen;

@@ -117,6 +117,7 @@ StateDict Optimizer::Impl::save(int worker) {
   std::string& starts = state.scalars["group starts"];
   for (const std::int64_t step : group_starts) starts += concat(starts.empty() ? "" : " ", step);
   table(worker).save(layout, state);
+  parameters->save(state);
   if (method->state().has(StateKind::kServer)) {
     // a larger one makes the same buckets
     state.scalars["bucket size"] =
@@ -160,6 +161,7 @@ void Optimizer::Impl::load(const std::function<StateDict(int worker)>& make) {
       state = make(i);
       table(i).check(layout, state);
     }
+    parameters->check(state);
     step = number_in(state, "step");
     if (const auto found = state.scalars.find("group starts"); found != state.scalars.end()) {
       std::istringstream text(found->second);
@@ -178,6 +180,7 @@ void Optimizer::Impl::load(const std::function<StateDict(int worker)>& make) {
          size == state.scalars.end() ? 0 : Digest().text(size->second).value()}};
   });
   table(last).load(layout, state);
+  parameters->load(state);
   for (int i = 0; i < last; ++i) table(i).load(layout, state = make(i));
   steps_done = step;
   group_starts = std::move(starts);

@@ -3,7 +3,9 @@
 #include "optimizer/pipeline.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "kernels/kernels.h"
 #include "optimizer/reporting.h"
@@ -23,14 +25,15 @@ void take_faults(Space& space, Flight& flight, const StepContext& ctx) {
 
 Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
                    Method& method, std::span<const Bucket> buckets, const Nodes& nodes,
-                   bool overlap, Space& space)
+                   bool overlap, Space& space, SumOfParts sum_of_parts)
     : caller_(caller),
       method_(method),
       space_(space),
       buckets_(buckets),
       nodes_(nodes),
       overlap_(overlap),
-      delay_(method.protocol({.voters = caller.size()}).delay) {
+      delay_(method.protocol({.voters = caller.size()}).delay),
+      sum_of_parts_(std::move(sum_of_parts)) {
   PRIDE_CHECK(!comms.empty(), "pipeline: no communicator given");
   lanes_.resize(overlap ? comms.size() : 1);
   for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].comm = comms[i].get();
@@ -255,8 +258,7 @@ std::optional<NonFinite> Pipeline::run_in_order() {
   }
   // a held step encodes and exchanges every bucket, so that momentum does not depend on the
   // schedule
-  if (hold_ && !first) apply_all();
-  return first;
+  return hold_ ? end_held(first) : first;
 }
 
 // A worker whose gradient is not finite has no vote.
@@ -281,8 +283,8 @@ std::optional<NonFinite> Pipeline::run_as_one() {
 
 // The sum goes over words of 64 coordinates in the order of the layout, whose end is bucket 0: it
 // does not depend on the buckets.
-double mean_gradient_norm(const Method& method, std::span<const Bucket> buckets,
-                          std::span<const Flight> flights) {
+double mean_gradient_squares(const Method& method, std::span<const Bucket> buckets,
+                             std::span<const Flight> flights) {
   double squares = 0;
   for (std::size_t b = buckets.size(); b-- > 0;) {
     method.visit_mean_gradient(buckets[b], flights[b], [&](std::span<const float> g) {
@@ -291,17 +293,26 @@ double mean_gradient_norm(const Method& method, std::span<const Bucket> buckets,
       }
     });
   }
-  return std::sqrt(squares);
+  return squares;
 }
 
-// A held step, all of whose buckets are good.
-void Pipeline::apply_all() {
-  if (clip_ > 0) {
+// A held step, all of whose buckets are exchanged; `first`: what was found in them.
+std::optional<NonFinite> Pipeline::end_held(std::optional<NonFinite> first) {
+  std::array<double, 2> sums = {0, first ? 1.0 : 0.0};
+  if (clip_ > 0 && !first) {
     const Stopwatch watch(timing_.apply_s);
-    grad_norm_ = mean_gradient_norm(method_, buckets_, flights_);
-    if (grad_norm_ > clip_) ctx_->grad_scale = static_cast<float>(clip_ / grad_norm_);
+    sums[0] = mean_gradient_squares(method_, buckets_, flights_);
   }
+  if (sum_of_parts_) {
+    const Stopwatch watch(timing_.exchange_s);
+    sum_of_parts_(sums);
+    if (!first && sums[1] > 0) first = NonFinite{.rank = NonFinite::kPart};
+  }
+  if (first) return first;
+  grad_norm_ = std::sqrt(sums[0]);
+  if (clip_ > 0 && grad_norm_ > clip_) ctx_->grad_scale = static_cast<float>(clip_ / grad_norm_);
   for (std::size_t b = 0; b < buckets_.size(); ++b) apply(b);
+  return std::nullopt;
 }
 
 // True if the bucket was exchanged, false if its lane stopped before it. Throws a lane's error.
@@ -329,8 +340,7 @@ std::optional<NonFinite> Pipeline::apply_held() {
     wait_for_result(b);
     if (!first) first = flight_of(b).non_finite;
   }
-  if (!first) apply_all();
-  return first;
+  return end_held(first);
 }
 
 // No exchange is on, and none of those that were begun will be.

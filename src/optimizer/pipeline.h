@@ -20,10 +20,10 @@
 
 namespace pride {
 
-// 2-norm of a step's mean gradient, which every rank has: nothing is sent for it. REQUIRES:
+// Sum of squares of a step's mean gradient, which every rank has: nothing is sent for it. REQUIRES:
 // Protocol::mean_gradient, and a flight for each bucket, exchanged.
-double mean_gradient_norm(const Method& method, std::span<const Bucket> buckets,
-                          std::span<const Flight> flights);
+double mean_gradient_squares(const Method& method, std::span<const Bucket> buckets,
+                             std::span<const Flight> flights);
 
 // Waits until a bucket's frames are complete; what kernels found is then in its wires.
 void take_faults(Space& space, Flight& flight, const StepContext& ctx);
@@ -33,6 +33,7 @@ class Pipeline {
   struct Timing {
     double encode_s = 0, exchange_s = 0, apply_s = 0;
   };
+  using SumOfParts = std::function<void(std::span<double>)>;  // OptimizerOptions::sum_of_parts
 
   // All must outlive the pipeline. With overlap, each of `comms` has a thread, which alone uses it
   // between begin() and finish(), and with a delay until complete(); bucket b goes through number b
@@ -42,7 +43,7 @@ class Pipeline {
   // one of `comms`, as many on every rank.
   Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
            Method& method, std::span<const Bucket> buckets, const Nodes& nodes, bool overlap,
-           Space& space = Space::host());
+           Space& space = Space::host(), SumOfParts sum_of_parts = nullptr);
   // In the middle of a step: fails the world, as for an error. Else waits for the exchanges that
   // are on their way: other ranks need this rank's part of them.
   ~Pipeline();
@@ -141,7 +142,7 @@ class Pipeline {
   void rethrow_error();
   bool idle(const Lane& lane) const;
   bool wait_for_result(std::size_t bucket);
-  void apply_all();
+  std::optional<NonFinite> end_held(std::optional<NonFinite> first);
   void abandon(std::string_view why) noexcept;
 
   Communicator& caller_;
@@ -151,6 +152,7 @@ class Pipeline {
   const Nodes nodes_;
   const bool overlap_;
   const std::int64_t delay_;
+  const SumOfParts sum_of_parts_;
 
   // the step at hand
   StepContext* ctx_ = nullptr;

@@ -17,7 +17,7 @@ Blocks blocks_of(Method& method, View x) {
   Blocks blocks = {method.begin(x)};
   Memory& memory = method.state().where();
   for (const auto buffer : method.state().memory()) {
-    blocks.push_back({.flat = buffer.data(), .memory = &memory});
+    blocks.push_back({.flat = buffer, .memory = &memory});
   }
   return blocks;
 }
@@ -56,7 +56,7 @@ std::uint64_t hash_of(const Layout& layout, ConstView x) {
 std::uint64_t param_hash(const Layout& layout, std::span<const float> params) {
   PRIDE_CHECK(params.size() == layout.flat_size(), "param_hash: ", params.size(),
               " floats given, the layout has ", layout.flat_size());
-  return hash_of(layout, ConstView{.flat = params.data()});
+  return hash_of(layout, ConstView{.flat = params});
 }
 
 std::uint64_t replica_hash(const Layout& layout, std::span<const float> row) {
@@ -64,7 +64,7 @@ std::uint64_t replica_hash(const Layout& layout, std::span<const float> row) {
   PRIDE_CHECK(n > 0 && !row.empty() && row.size() % n == 0, "replica_hash: ", row.size(),
               " floats given, the layout has ", n);
   Blocks blocks;
-  for (std::size_t at = 0; at < row.size(); at += n) blocks.push_back({.flat = row.data() + at});
+  for (std::size_t at = 0; at < row.size(); at += n) blocks.push_back({.flat = row.subspan(at, n)});
   return hash_of(layout, blocks);
 }
 
@@ -75,8 +75,7 @@ std::uint64_t replica_hash(const Layout& layout, Method& method, View x) {
 void scatter(const Layout& layout, std::span<const float> flat, View x) {
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
     const TensorSlot& slot = layout.tensors()[t];
-    x.memory->write(flat.subspan(slot.offset, slot.n),
-                    x.f32(t, slot.offset, slot.offset + slot.n).data());
+    x.memory->write(flat.subspan(slot.offset, slot.n), x.f32(t, slot.offset, slot.offset + slot.n));
   }
 }
 
@@ -101,7 +100,7 @@ void take_replica(const Layout& layout, std::span<const float> row, Method& meth
   method.rebase(x);
   for (const auto buffer : method.state().memory()) {
     row = row.subspan(layout.flat_size());
-    method.state().where().write(row.first(buffer.size()), buffer.data());
+    method.state().where().write(row.first(buffer.size()), buffer);
   }
 }
 

@@ -118,14 +118,14 @@ std::vector<Move> moves_between(std::span<const Bucket> from, std::span<const Bu
 }
 
 void move_to_servers(Communicator& comm, std::span<const Bucket> from, std::span<const Bucket> to,
-                     std::span<const std::span<float>> buffers) {
+                     std::span<const Floats> buffers) {
   const Communicator::Scope scope(comm, "move of the servers' state");
   const auto moves = moves_between(from, to);
   std::vector<Outgoing> send;
   std::vector<Incoming> recv;
   for (const Move& m : moves) {
-    for (const std::span<float> buffer : buffers) {
-      const auto part = buffer.subspan(m.begin, m.end - m.begin);
+    for (const Floats& buffer : buffers) {
+      const auto part = buffer.span().subspan(m.begin, m.end - m.begin);
       if (m.from == m.to) continue;
       if (m.from == comm.rank()) send.push_back({m.to, std::as_bytes(part)});
       if (m.to == comm.rank()) recv.push_back({m.from, std::as_writable_bytes(part)});
@@ -134,8 +134,8 @@ void move_to_servers(Communicator& comm, std::span<const Bucket> from, std::span
   comm.all_to_all_v(send, recv);
   for (const Move& m : moves) {
     if (m.to == comm.rank()) continue;
-    for (const std::span<float> buffer : buffers) {
-      std::ranges::fill(buffer.subspan(m.begin, m.end - m.begin), 0.0F);
+    for (const Floats& buffer : buffers) {
+      std::ranges::fill(buffer.span().subspan(m.begin, m.end - m.begin), 0.0F);
     }
   }
 }

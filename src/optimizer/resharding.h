@@ -24,7 +24,7 @@ std::vector<Move> moves_between(std::span<const Bucket> from, std::span<const Bu
 // Each rank's buffers hold what it serves in `from`, and afterwards what it serves in `to`, and
 // zero elsewhere. Buffers are indexed by flat coordinate. Collective.
 void move_to_servers(Communicator& comm, std::span<const Bucket> from, std::span<const Bucket> to,
-                     std::span<const std::span<float>> buffers);
+                     std::span<const Floats> buffers);
 
 // The state that a rank goes on with, from those of all ranks in their order: what is local by the
 // policy, what is shared as all have it, and what the rank serves now. Throws InvalidArgument,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "methods/registry.h"
 #include "optimizer/reporting.h"
@@ -33,12 +34,6 @@ VirtualWorkers::VirtualWorkers(const Layout& layout, const OptimizerOptions& opt
   }
 }
 
-StateTable& VirtualWorkers::table(int worker) {
-  StateTable& table = method(worker).state();
-  if (worker > 0) table.share_masters(method(0).state());
-  return table;
-}
-
 std::size_t VirtualWorkers::frame_bytes() const {
   std::size_t bytes = 0;
   for (const Worker& w : workers_) {
@@ -63,7 +58,7 @@ View VirtualWorkers::sink() {
     for (const TensorSlot& slot : layout_.tensors()) most = std::max(most, slot.n);
     sink_values_ = FlatBuffer(most, space_);
     for (const TensorSlot& slot : layout_.tensors()) {
-      sink_places_.push_back({sink_values_.data(), slot.offset});
+      sink_places_.push_back({sink_values_.span().first(slot.n), slot.offset});
     }
   }
   return {.places = sink_places_.data(), .memory = &space_};
@@ -184,7 +179,7 @@ std::optional<NonFinite> VirtualWorkers::first_non_finite() const {
 
 void VirtualWorkers::clip_mean(double limit) {
   Worker& first = workers_.front();
-  grad_norm_ = mean_gradient_norm(*first.method, buckets_, first.flights);
+  grad_norm_ = std::sqrt(mean_gradient_squares(*first.method, buckets_, first.flights));
   if (grad_norm_ <= limit) return;
   for (Worker& w : workers_) w.ctx.grad_scale = static_cast<float>(limit / grad_norm_);
 }
@@ -207,10 +202,10 @@ void VirtualWorkers::for_shared(std::size_t bucket, View x, const Body& body) {
 void VirtualWorkers::take_result(std::size_t bucket, View x) {
   std::size_t at = 0;
   if (!protocol_.same_apply && size() > 1) {
-    for_shared(bucket, x, [&](std::span<float> values) { at += values.size(); });
+    for_shared(bucket, x, [&](Floats values) { at += values.size(); });
     if (shared_.size() < at) shared_ = FlatBuffer(at, space_);
     at = 0;
-    for_shared(bucket, x, [&](std::span<float> values) {
+    for_shared(bucket, x, [&](Floats values) {
       space_.copy(values, shared_.span().subspan(at, values.size()));
       at += values.size();
     });
@@ -218,7 +213,7 @@ void VirtualWorkers::take_result(std::size_t bucket, View x) {
   for (Worker& w : workers_) {
     at = 0;
     if (w.ctx.rank > 0) {
-      for_shared(bucket, x, [&](std::span<float> values) {
+      for_shared(bucket, x, [&](Floats values) {
         space_.copy(shared_.span().subspan(at, values.size()), values);
         at += values.size();
       });

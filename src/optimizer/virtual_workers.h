@@ -35,8 +35,7 @@ class VirtualWorkers {
     return workers_[static_cast<std::size_t>(worker)].handed_over;
   }
 
-  // State of this worker alone. Masters of worker 0 are found by the others, too.
-  StateTable& table(int worker);
+  StateTable& table(int worker) { return method(worker).state(); }  // of this worker alone
   std::uint64_t state_floats() const;
   std::size_t frame_bytes() const;
 

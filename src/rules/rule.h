@@ -18,7 +18,7 @@ class Rule {
 
   // One step of flat coordinates [begin, begin + x.size()) for their gradient g; same size. None
   // with a fault at the guard.
-  virtual void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+  virtual void step(std::size_t begin, const Values& g, const StepScalars& s, Floats x,
                     Guard guard = nullptr) = 0;
 
   virtual double operations() const { return 0; }  // of a step, in products of matrices
@@ -41,7 +41,7 @@ class AdamW final : public Rule {
       : space_(space),
         m_(state.add("m", kind)),
         v_(state.add("v", kind, StateTable::Values::kSquares)) {}
-  void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+  void step(std::size_t begin, const Values& g, const StepScalars& s, Floats x,
             Guard guard = nullptr) override;
   FlatBuffer& m() noexcept { return m_; }
   const FlatBuffer& v() const noexcept { return v_; }
@@ -55,13 +55,14 @@ class AdamW final : public Rule {
 // x = (1 - lr wd) x - lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
 class Lion final : public Rule {
  public:
-  Lion(StateTable& state, StateKind kind, Space& space) : space_(space), m_(state.add("m", kind)) {}
-  void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+  Lion(StateTable& state, StateKind kind, Space& space, DType momentum = DType::kFloat32)
+      : space_(space), m_(state.add("m", kind, momentum)) {}
+  void step(std::size_t begin, const Values& g, const StepScalars& s, Floats x,
             Guard guard = nullptr) override;
 
  private:
   Space& space_;
-  FlatBuffer& m_;
+  Stored m_;
 };
 
 // Polyak 1964, as torch.optim.SGD has it, with mu = beta1:
@@ -70,7 +71,7 @@ class SgdMomentum final : public Rule {
  public:
   SgdMomentum(StateTable& state, StateKind kind, Space& space, bool nesterov)
       : space_(space), m_(state.add("m", kind)), nesterov_(nesterov) {}
-  void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+  void step(std::size_t begin, const Values& g, const StepScalars& s, Floats x,
             Guard guard = nullptr) override;
 
  private:

@@ -96,6 +96,8 @@ static void print_options(void) {
   MEMBER(pride_options, device);
   MEMBER(pride_options, orthogonalise);
   MEMBER(pride_options, orthogonalise_user);
+  MEMBER(pride_options, sum_of_parts);
+  MEMBER(pride_options, sum_of_parts_user);
   STRUCT(pride_memory_use);
   MEMBER(pride_memory_use, state);
   MEMBER(pride_memory_use, masters);

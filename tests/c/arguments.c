@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "support.h"
@@ -176,6 +177,32 @@ static void refuse_comms(pride_comm* comm) {
   CHECK_EQUAL(5, all);
 }
 
+/* Of a part of a model: the flag is 1 where its gradient is not finite. */
+static int no_sum(void* flag, double* values, uint64_t n, char* why, uint64_t size) {
+  *(double*)flag = values[n - 1];
+  snprintf(why, (size_t)size, "no link");
+  return 1;
+}
+
+static void fail_to_sum(pride_comm* comm, const pride_layout* layout) {
+  double flag = -1;
+  pride_options options;
+  pride_options_init(&options, sizeof options);
+  options.skip_non_finite = 1;
+  options.sum_of_parts = no_sum;
+  options.sum_of_parts_user = &flag;
+  pride_optimizer* optimizer = NULL;
+  CHECK_OK(pride_optimizer_create(comm, layout, &options, &optimizer));
+  float params[kFlat] = {0}, grads[kFlat] = {0};
+  grads[0] = NAN;
+  const pride_array p = array_of(params, kFlat, PRIDE_FLOAT32);
+  const pride_array g = array_of(grads, kFlat, PRIDE_FLOAT32);
+  CHECK_FAILS(PRIDE_COMM_ERROR, "sum of the model's parts: no link",
+              pride_optimizer_step(optimizer, &p, &g, NULL, NULL));
+  CHECK_EQUAL(1, flag);
+  pride_optimizer_destroy(optimizer);
+}
+
 static void refuse_in_a_world(pride_comm* comm, void* unused) {
   (void)unused;
   refuse_comms(comm);
@@ -196,6 +223,7 @@ static void refuse_in_a_world(pride_comm* comm, void* unused) {
   refuse_reports(optimizer, params, grads);
   CHECK_EQUAL(1, pride_optimizer_steps_done(optimizer));
   pride_optimizer_destroy(optimizer);
+  fail_to_sum(comm, layout); /* the world is of no more use */
   pride_layout_destroy(layout);
 }
 

@@ -152,12 +152,14 @@ static void tensors_apart(pride_comm* comm, void* shared) {
   values[2][0] = 0;
   CHECK_OK(pride_optimizer_hash(m.optimizer, &hash));
   CHECK(hash != other);
-  const char* name = NULL;
-  int32_t kind = -1;
-  float* masters = NULL;
-  CHECK_OK(pride_optimizer_state_buffer(m.optimizer, 1, &name, &kind, &masters));
-  CHECK(strcmp(name, "master") == 0 && kind == PRIDE_STATE_SHARED);
-  CHECK(masters[0] == 1.5f && masters[kOffsets[2]] == 0);
+  float masters[2] = {0, 7};
+  CHECK_OK(pride_optimizer_read(m.optimizer, 0, kSizes[0] - 2, 2, masters));
+  CHECK(masters[0] == 1.5f && masters[1] == 1.5f);
+  CHECK_OK(pride_optimizer_read(m.optimizer, 2, 0, 1, masters));
+  CHECK(masters[0] == 0 && masters[1] == 1.5f);
+  CHECK_FAILS(PRIDE_INVALID, "2 values from 299 on of 'a', which has 300",
+              pride_optimizer_read(m.optimizer, 0, 299, 2, masters));
+  CHECK_FAILS(PRIDE_INVALID, "NULL", pride_optimizer_read(m.optimizer, 0, 0, 2, NULL));
   CHECK_OK(pride_hash_tensors(params, kTensors, &bytes));
   params[1].data = NULL;
   CHECK_OK(pride_hash_tensors(params, kTensors, &other));

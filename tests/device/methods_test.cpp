@@ -98,6 +98,7 @@ std::vector<Result> run_all(const Layout& layout, const DeviceRun& run) {
     Result& result = results[static_cast<std::size_t>(comm.rank())];
     const auto device = std::make_shared<TestDevice>(run.planted);
     Model model(*device, layout, run.first_dtype);
+    const std::size_t of_model = device->held();
     OptimizerOptions options = run.options;
     if (!run.weights.empty()) {
       options.vote_weight = run.weights[static_cast<std::size_t>(comm.rank())];
@@ -135,6 +136,7 @@ std::vector<Result> run_all(const Layout& layout, const DeviceRun& run) {
     result.hash = optimizer->hash(model.params);
     result.state = optimizer->save();
     result.params = model.bytes();
+    EXPECT_EQ(testing::held_with_tensors(*optimizer), device->held() - of_model);
   });
   return results;
 }
@@ -240,7 +242,9 @@ std::vector<std::string> variants() {
                          "local-vote:local=lion",
                          "diloco:h=3",
                          "dsm:h=2",
-                         "local-vote:local=sgdm"});
+                         "local-vote:local=sgdm",
+                         "dlion-vote:momentum_dtype=bfloat16",
+                         "lion:momentum_dtype=bfloat16"});
   if (rules::has_blas())
     all.insert(all.end(), {"local-vote:local=muon", "local-muon:h=2", "turn-muon:turns=2"});
   return all;

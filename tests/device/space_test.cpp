@@ -124,7 +124,8 @@ TEST(DeviceKernels, EncodeAsTheHost) {
     Pair<float> m(both, both.floats(n)), u(both, both.floats(n)), n_of(both, both.floats(n));
     Pair<std::uint64_t> bits(both, both.words(n)), packed(both, both.words(n));
     Pair<std::uint32_t> faults(both, {Wire::kNoTensor, Wire::kNoTensor, Wire::kNoTensor, 3});
-    const kernels::HashWords zeros{77, 5, both.below(2) == 0 ? 0 : ~std::uint64_t{0}};
+    const kernels::HashWords zeros{77, 5, both.below(2) == 0 ? 0 : ~std::uint64_t{0},
+                                   both.below(2) == 0 ? 0u : 13u};
     run(both, [&](Space& space, bool on) {
       std::uint32_t* const words = faults.at(on).data();
       space.lion_sign_update(g.at(on), kBlend, zeros, m.at(on), bits.at(on), {words, 9});
@@ -235,20 +236,109 @@ TEST(DeviceKernels, DependOnPartsOfLongerRanges) {
 }
 
 TEST(DeviceKernels, RoundMastersAsTheHost) {
-  for_sizes([](Both& both, std::size_t n, DType dtype, float) {
-    if (dtype == DType::kFloat32) return;
+  Both both(3);
+  for (const std::size_t n : kSizes) {
     std::vector<float> values = both.floats(n, false);
     std::vector<std::uint16_t> narrow(n);
     for (std::uint16_t& x : narrow) x = static_cast<std::uint16_t>(both.below(65536));
     Pair<float> published(both, values), adopted(both, both.floats(n));
     Pair<std::uint16_t> to(both, narrow), from(both, narrow);
     run(both, [&](Space& space, bool on) {
-      space.publish(published.at(on), dtype, to.at(on).data());
-      space.adopt(from.at(on).data(), dtype, adopted.at(on));
+      space.publish(published.at(on), reinterpret_cast<Float16*>(to.at(on).data()));
+      space.adopt(reinterpret_cast<const Float16*>(from.at(on).data()), adopted.at(on));
     });
     to.expect_equal("publish", n);
     adopted.expect_equal("adopt", n);
-  });
+  }
+}
+
+// All kernels that change parameters: halves on the host and on the device, and floats.
+TEST(DeviceKernels, ChangeHalvesAsFloats) {
+  Both both(4);
+  for (const std::size_t n : kSizes) {
+    const auto values = both.floats(n);
+    std::vector<std::uint16_t> high(n), low(n);
+    split(values, high.data(), low.data());
+    std::vector<float> whole = values, mean = values;
+    Pair<std::uint16_t> upper(both, high), lower(both, low), other(both, high), rest(both, low);
+    Pair<float> g(both, both.floats(n)), m(both, both.floats(n)), v(both, std::vector(n, 0.5f));
+    std::vector<float> m_of_whole = m.host, v_of_whole = v.host;
+    Pair<std::uint64_t> bits(both, both.words(n)), more(both, both.words(n));
+    std::vector<std::uint64_t> both_planes = bits.host;
+    both_planes.insert(both_planes.end(), more.host.begin(), more.host.end());
+    Pair<std::uint64_t> planes(both, both_planes);
+    std::vector<std::uint32_t> some(64 * (words_for(n) / 2 + 2));
+    for (std::uint32_t& x : some) x = both.below(0xFFFFFFFFu);
+    Pair<std::uint32_t> packed(both, some);
+    const auto change = [&](Space& space, bool on, Floats x, Floats y, std::span<float> mx,
+                            std::span<float> vx) {
+      const auto plus = std::span<const std::uint64_t>(bits.at(on));
+      const auto gradient = Values::of(g.at(on));
+      const kernels::AdamScalars adam{.step_size = 0.01f, .eps = 1e-8f, .decay = 0.999f};
+      space.apply_signs(plus, kStep, x);
+      space.apply_ternary(plus, more.at(on), kStep, x);
+      space.apply_counts(planes.at(on), 2, words_for(n), 3, 3, kStep, x);
+      space.apply_packed_counts(packed.at(on), {.base = 4, .n_digits = 2}, 1, 3, 3, kStep, x);
+      space.apply_decay(0.875f, x);
+      space.dense_lion(gradient, kBlend, kStep, mx, x);
+      space.sgd_momentum(gradient, 0.5f, true, kStep, mx, x);
+      space.adamw(gradient, adam, mx, vx, x);
+      space.copy(x, y);
+      space.sum(y, g.at(on), x);
+      space.sum(x, g.at(on), x);
+    };
+    change(Space::host(), false, std::span(whole), std::span(mean), m_of_whole, v_of_whole);
+    run(both, [&](Space& space, bool on) {
+      const Floats x(upper.at(on).data(), lower.at(on).data(), n);
+      const Floats y(other.at(on).data(), rest.at(on).data(), n);
+      change(space, on, x, y, m.at(on), v.at(on));
+    });
+    for (auto* half : {&upper, &lower, &other, &rest}) half->expect_equal("halves", n);
+    std::vector<float> joined(n);
+    join(upper.host.data(), lower.host.data(), joined);
+    EXPECT_EQ(std::memcmp(joined.data(), whole.data(), 4 * n), 0) << n;
+    join(other.host.data(), rest.host.data(), joined);
+    EXPECT_EQ(std::memcmp(joined.data(), mean.data(), 4 * n), 0) << n;
+    // and through the spaces' own copies
+    std::vector<float> read(n);
+    both.on.read(ConstFloats(upper.at(true).data(), lower.at(true).data(), n), read);
+    EXPECT_EQ(std::memcmp(read.data(), whole.data(), 4 * n), 0) << n;
+    both.on.write(values, Floats(upper.at(true).data(), lower.at(true).data(), n));
+    both.on.read(ConstFloats(upper.at(true).data(), lower.at(true).data(), n), read);
+    EXPECT_EQ(std::memcmp(read.data(), values.data(), 4 * n), 0) << n;
+  }
+}
+
+TEST(DeviceKernels, RoundMomentaInBFloat16AsTheHost) {
+  Both both(5);
+  for (const std::size_t n : kSizes) {
+    std::vector<std::uint16_t> halves(n);
+    to_bf16(both.floats(n), {reinterpret_cast<BFloat16*>(halves.data()), n});
+    Pair<std::uint16_t> m(both, halves);
+    Pair<float> g(both, both.floats(n)), u(both, std::vector<float>(n)), x(both, both.floats(n));
+    Pair<std::uint64_t> bits(both, both.words(n));
+    Pair<std::uint32_t> fault(both, {7});
+    run(both, [&](Space& space, bool on) {
+      const Floats momentum(m.at(on).data(), nullptr, n);
+      const FaultSlot slot{fault.at(on).data(), 3};
+      space.lion_sign_update(Values::of(g.at(on)), kBlend, {5, 1}, momentum, bits.at(on), slot);
+      space.lion_blend(Values::of(g.at(on)), kBlend, momentum, u.at(on), slot);
+      space.dense_lion(Values::of(g.at(on)), kBlend, kStep, momentum, x.at(on));
+    });
+    m.expect_equal("m", n);
+    u.expect_equal("u", n);
+    x.expect_equal("x", n);
+    bits.expect_equal("bits", n);
+    EXPECT_TRUE(n <= 3 || m.host != halves) << n;
+    // a copy in and out, to nearest
+    const auto values = both.floats(n);
+    std::vector<float> read(n), rounded(n);
+    to_bf16(values, {reinterpret_cast<BFloat16*>(halves.data()), n});
+    to_float({reinterpret_cast<const BFloat16*>(halves.data()), n}, rounded);
+    both.on.write(values, Floats(m.at(true).data(), nullptr, n));
+    both.on.read(ConstFloats(m.at(true).data(), nullptr, n), read);
+    EXPECT_EQ(read, rounded) << n;
+  }
 }
 
 TEST(DeviceKernels, FindWhatIsNotZero) {

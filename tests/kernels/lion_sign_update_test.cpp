@@ -21,7 +21,7 @@ const Blend kBlend{.beta1 = 0.9f,
                    .one_minus_beta1 = static_cast<float>(1 - 0.9),
                    .beta2 = 0.99f,
                    .one_minus_beta2 = static_cast<float>(1 - 0.99)};
-const HashWords kZeros{.key = 0x1234567, .first_word = 77, .flip = 0x3333CCCC5555AAAA};
+const HashWords kZeros{.key = 0x1234567, .first_word = 77, .flip = 0x3333CCCC5555AAAA, .shift = 13};
 
 class LionSignUpdate : public OnEveryIsa {
  protected:

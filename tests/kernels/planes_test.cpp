@@ -16,7 +16,7 @@ using grid::Guarded;
 using reference::Words;
 
 constexpr std::size_t kWordCounts[] = {0, 1, 2, 3, 7, 8, 9, 17, 70};
-const HashWords kTies{.key = 0xBEEF, .first_word = 5, .flip = 0x3333CCCC5555AAAA};
+const HashWords kTies{.key = 0xBEEF, .first_word = 5, .flip = 0x3333CCCC5555AAAA, .shift = 13};
 
 std::size_t planes_for(std::size_t most) {
   return std::max<std::size_t>(1, static_cast<std::size_t>(std::bit_width(most)));

@@ -16,7 +16,7 @@ using reference::Floats;
 using reference::Words;
 
 const Feedback kFeedback{.keep = 0.9f, .take = 0.1f, .rate = 3e-3f};
-const HashWords kHash{.key = 77, .first_word = 5, .flip = 0x3333CCCC5555AAAA};
+const HashWords kHash{.key = 77, .first_word = 5, .flip = 0x3333CCCC5555AAAA, .shift = 13};
 
 class ScaledSigns : public OnEveryIsa {};
 

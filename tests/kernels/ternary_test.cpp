@@ -19,7 +19,7 @@ class Ternary : public OnEveryIsa {};
 
 TEST_P(Ternary, CodesEqualOracle) {
   for (const std::size_t n : grid::kSizes) {
-    for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{1} << 34}) {
+    for (const std::uint64_t first : {std::uint64_t{0}, (std::uint64_t{1} << 34) - 7}) {
       SCOPED_TRACE(::testing::Message() << "n " << n << " from " << first);
       const Floats g = grid::awkward_floats(n, 1);
       const float limit = 0.8f, scale = 1.1f;

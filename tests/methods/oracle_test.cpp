@@ -64,7 +64,8 @@ TEST_P(MethodOracle, AgreesBitForBit) {
                       .eps = 1e-8,
                       .weight_decay = group1 ? 0.0 : 0.1,
                       .nesterov = c.option == "nesterov",
-                      .bf16 = c.value == "bf16"};
+                      .bf16 = c.value == "bf16",
+                      .bf16_momentum = c.value == "bfloat16"};
     const Oracle oracle(c.method, c.world, testing::initial_of(layout, t), hyper, slot.offset,
                         c.value == "zero", 99);
     ASSERT_EQ(testing::difference(oracle, layout, t, run, ranks), "");
@@ -83,6 +84,9 @@ std::vector<Case> all_cases() {
       for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
         cases.push_back({method, "route", route, world});
       }
+    }
+    for (const char* method : {"lion", "dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
+      cases.push_back({method, "momentum_dtype", "bfloat16", world});
     }
     cases.push_back({"dlion-vote", "tie", "zero", world});
     cases.push_back({"signum-vote", "tie", "zero", world});

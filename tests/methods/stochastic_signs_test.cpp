@@ -93,10 +93,6 @@ TEST_P(Stochastic, CountsWeightsAsTheOracleDoes) {
   }
 }
 
-// Coordinates of a bucket, and overlap.
-constexpr std::pair<std::size_t, bool> kSchedules[] = {
-    {64, false}, {1000, true}, {std::size_t{1} << 20, false}};
-
 TEST_P(Stochastic, DependsOnTheSeedAndIsNotTheExactVote) {
   Training other = run(3);
   const std::uint64_t expected = hash_of(other);

@@ -31,7 +31,8 @@ inline void set_bit(std::span<std::uint64_t> words, std::size_t i) {
 }
 
 inline bool hash_bit(HashWords hash, std::size_t i) {
-  return ((mix64(hash.key, hash.first_word + i / 64) ^ hash.flip) >> (i % 64)) & 1;
+  const std::uint64_t bit = 64 * hash.first_word + hash.shift + i;
+  return ((mix64(hash.key, bit / 64) >> (bit % 64)) ^ (hash.flip >> (i % 64))) & 1;
 }
 
 struct LionResult {

@@ -23,6 +23,7 @@ struct Hyper {
   double lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0;
   bool nesterov = false;  // of sgdm and terngrad
   bool bf16 = false;      // of the dense methods: gradients and their mean rounded to bfloat16
+  bool bf16_momentum = false;
   bool stochastic_signs = false, stochastic_result = false;  // of the methods with signs
 };
 
@@ -62,12 +63,13 @@ class Oracle {
   }
 
   // to bfloat16 and back: the upper 16 bits, to nearest, ties to even
-  float sent(float value) const {
-    if (!h_.bf16) return value;
+  float sent(float value) const { return h_.bf16 ? rounded(value) : value; }
+  float kept(float value) const { return h_.bf16_momentum ? rounded(value) : value; }
+  static float rounded(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
-    const std::uint32_t kept = bits & 0xFFFF0000u, rest = bits & 0x0000FFFFu;
+    const std::uint32_t high = bits & 0xFFFF0000u, rest = bits & 0x0000FFFFu;
     const bool up = rest > 0x8000u || (rest == 0x8000u && (bits & 0x10000u) != 0);
-    return std::bit_cast<float>(kept + (up ? 0x10000u : 0u));
+    return std::bit_cast<float>(high + (up ? 0x10000u : 0u));
   }
 
   float decay() const { return static_cast<float>(1 - h_.lr * h_.weight_decay); }
@@ -97,7 +99,7 @@ class Oracle {
       } else if (method_ == "lion") {
         const float u = b1 * m[i] + c1 * g;
         x_[i] = kept - static_cast<float>(h_.lr) * static_cast<float>(sign(u));
-        m[i] = b2 * m[i] + c2 * g;
+        m[i] = this->kept(b2 * m[i] + c2 * g);
       } else if (method_ == "sgdm") {
         m[i] = b1 * m[i] + g;
         x_[i] = kept - static_cast<float>(h_.lr) * (h_.nesterov ? g + b1 * m[i] : m[i]);
@@ -121,11 +123,11 @@ class Oracle {
       if (unused[r]) continue;
       for (std::size_t i = 0; i < n; ++i) {
         if (signum) {
-          m_[r][i] = b1 * m_[r][i] + c1 * grads[r][i];
-          u[r][i] = m_[r][i];
+          u[r][i] = b1 * m_[r][i] + c1 * grads[r][i];
+          m_[r][i] = kept(u[r][i]);
         } else {
           u[r][i] = b1 * m_[r][i] + c1 * grads[r][i];
-          m_[r][i] = b2 * m_[r][i] + c2 * grads[r][i];
+          m_[r][i] = kept(b2 * m_[r][i] + c2 * grads[r][i]);
         }
       }
     }

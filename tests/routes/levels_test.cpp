@@ -134,7 +134,7 @@ std::vector<float> voted(Communicator& comm, const Layout& layout, const Votes& 
     }
     write_levels(bucket, ctx, votes, level_of, flight);
   };
-  EXPECT_FALSE(testing::one_step(comm, *method, layout, 2048, ctx, encode, {.flat = x.data()}));
+  EXPECT_FALSE(testing::one_step(comm, *method, layout, 2048, ctx, encode, {.flat = x.span()}));
   return {x.span().begin(), x.span().end()};
 }
 

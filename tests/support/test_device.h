@@ -40,14 +40,24 @@ class TestDevice final : public Device {
     used_ += (bytes + 255) / 256 * 256;
     PRIDE_CHECK(used_ <= kBytes, "test device: ", used_, " bytes, at most ", kBytes);
     sizes_.push_back({at, bytes});
+    held_ += bytes;
     return at;
   }
   void free(void* memory) noexcept override {
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [at, bytes] : sizes_) held_ -= at == memory ? bytes : 0;
+    }
     add([this, memory] {
       for (const auto& [at, bytes] : sizes_) {
         if (at == memory) std::memset(at, 0xFF, bytes);
       }
     });
+  }
+  // Bytes that were allocated on the device and not freed.
+  std::size_t held() {
+    const std::lock_guard lock(mutex_);
+    return held_;
   }
   void* allocate_host(std::size_t bytes) override {
     return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -120,6 +130,7 @@ class TestDevice final : public Device {
   }
 
   Planted planted_;
+  std::size_t held_ = 0;
   std::byte* memory_ = nullptr;
   std::size_t used_ = 0;
   std::vector<std::pair<std::byte*, std::size_t>> sizes_;

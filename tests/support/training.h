@@ -89,9 +89,11 @@ inline std::vector<std::string> method_variants() {
   for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
     all.push_back(std::string(method) + ":route=sharded");
   }
-  all.insert(all.end(), {"dlion-vote:signs=stochastic", "dlion-vote:result=stochastic",
-                         "dlion-avg:signs=stochastic", "local-vote:h=2",
-                         "local-vote:drift_feedback=0.9", "diloco:h=3"});
+  all.insert(all.end(),
+             {"dlion-vote:signs=stochastic", "dlion-vote:result=stochastic",
+              "dlion-avg:signs=stochastic", "local-vote:h=2", "local-vote:drift_feedback=0.9",
+              "diloco:h=3", "dlion-vote:momentum_dtype=bfloat16", "lion:momentum_dtype=bfloat16",
+              "dlion-muon:momentum_dtype=bfloat16"});
   return all;
 }
 
@@ -107,6 +109,16 @@ inline bool same(const StateDict& a, const StateDict& b) {
     }
   }
   return true;
+}
+
+// Bytes that the optimizer says it holds where the tensors lie.
+inline std::uint64_t held_with_tensors(Optimizer& optimizer) {
+  const MemoryUse use = optimizer.memory();
+  std::uint64_t bytes = use.state + use.masters + use.scratch;
+  for (const StateBuffer& buffer : optimizer.state_buffers()) {  // of servers: on the host
+    if (buffer.kind == StateKind::kServer) bytes -= buffer.values.size_bytes();
+  }
+  return bytes;
 }
 
 // As a part of a test's name.

@@ -154,7 +154,7 @@ class Exchange {
 
   void step() {
     // held: each bucket keeps its own flight, which later rounds exchange again
-    pipeline_->begin(ctx_, {.flat = params_.data()}, {.flat = grads_.data()}, true);
+    pipeline_->begin(ctx_, {.flat = params_.span()}, {.flat = grads_.data()}, true);
     pipeline_->tensor_ready(0);
     for (std::size_t b = 0; b < buckets_.size(); ++b) pipeline_->submit(b);
     const auto non_finite = pipeline_->finish();

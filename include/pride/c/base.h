@@ -12,7 +12,7 @@ extern "C" {
 
 /* Grows when a function, an enumerator or the last member of a struct is added. Existing ones keep
  * their meaning and place as long as the library's name ends in .so.1. */
-#define PRIDE_C_VERSION 5
+#define PRIDE_C_VERSION 6
 
 /* The result of every function that can fail. Except for PRIDE_OK and PRIDE_PENDING
  * pride_last_error() has the text. No C++ exception leaves the library. */
@@ -62,6 +62,12 @@ typedef struct pride_tensor {
 typedef struct pride_layout pride_layout;
 
 PRIDE_API int pride_layout_create(const pride_tensor* tensors, uint64_t n, pride_layout** out);
+/* The same of a part of a larger model, e.g. of shards: first_coords[i] is the flat coordinate of
+ * the first value of tensor i in the layout of the whole model. Ties, zeros and rounding of a
+ * coordinate take the random bits that they have there. The same on all ranks that vote together.
+ * NULL: as pride_layout_create(). Since PRIDE_C_VERSION 6. */
+PRIDE_API int pride_layout_create_part(const pride_tensor* tensors, const uint64_t* first_coords,
+                                       uint64_t n, pride_layout** out);
 PRIDE_API void pride_layout_destroy(pride_layout* layout); /* NULL is allowed, as everywhere */
 PRIDE_API uint64_t pride_layout_tensors(const pride_layout* layout);
 PRIDE_API uint64_t pride_layout_coords(const pride_layout* layout);    /* without padding */

@@ -15,6 +15,10 @@ typedef struct pride_group {
   double lr, beta1, beta2, eps, weight_decay;
 } pride_group;
 
+/* Adds to each of n values those of the other parts of a model. Not 0: it failed; it has then
+ * written why, at most `size` bytes with their 0. */
+typedef int (*pride_sum_of_parts)(void* user, double* values, uint64_t n, char* why, uint64_t size);
+
 /* pride_options_init() fills in the defaults; `method` and `groups` may stay as they are. */
 typedef struct pride_options {
   uint32_t struct_size;
@@ -44,6 +48,13 @@ typedef struct pride_options {
   pride_device* device;
   pride_orthogonalise orthogonalise;
   void* orthogonalise_user;
+  /* NULL; or of a part of a model (pride_layout_create_part()), whose other parts have optimizers
+   * of their own: with skip_non_finite or clip_global_norm it is called once a step, on a thread of
+   * pride_optimizer_finish(), with 2 values: the sum of squares of the mean gradient, or 0 without
+   * clip_global_norm; 1 where the gradient is not finite, else 0. All parts then skip the step, or
+   * clip it by the norm of all. Since PRIDE_C_VERSION 6. */
+  pride_sum_of_parts sum_of_parts;
+  void* sum_of_parts_user;
 } pride_options;
 
 /* `struct_size`: sizeof(pride_options) where it is called. */
@@ -75,12 +86,13 @@ PRIDE_API int pride_optimizer_create(pride_comm* comm, const pride_layout* layou
 /* During a step this fails the world. */
 PRIDE_API void pride_optimizer_destroy(pride_optimizer* optimizer);
 
-/* The parameters' memory: params[i] is tensor i, its values in row-major order; n is the number of
- * tensors. Between steps; call it again whenever an address has changed, and after
- * pride_optimizer_add(). From then on `params` may be NULL in all other calls, and flat buffers are
- * refused. A changed size or dtype is PRIDE_INVALID, with the tensor's name. Parameters in bfloat16
- * or float16 have float32 masters, which are state: the buffer "master". The caller may change
- * parameters between steps. Since PRIDE_C_VERSION 5. */
+/* Where the parameters lie: params[i] is tensor i, its values in row-major order; n is the number
+ * of tensors. Between steps; again whenever an address has changed, and after
+ * pride_optimizer_add(). From then on `params` may be NULL in all other calls, and no flat buffer
+ * is taken. Another size or dtype than before is PRIDE_INVALID, with the tensor's name. Parameters
+ * in bfloat16 or float16 have float32 masters, which are state: tensors "master/<parameter>". A
+ * bfloat16 parameter is the upper half of its master: saving reads it where it lies. What the
+ * caller has changed in a parameter since the last step counts. Since PRIDE_C_VERSION 5. */
 PRIDE_API int pride_optimizer_set_parameters(pride_optimizer* optimizer, const pride_array* params,
                                              uint64_t n);
 /* frozen[i] not 0: from the next step on tensor i does not change, without weight decay, and its
@@ -129,11 +141,20 @@ PRIDE_API int pride_optimizer_get_group(const pride_optimizer* optimizer, int32_
 /* Appends tensors and groups; then set the parameters again. Collective. */
 PRIDE_API int pride_optimizer_add(pride_optimizer* optimizer, const pride_tensor* tensors,
                                   uint64_t n, const pride_group* groups, uint64_t n_groups);
+/* The same of a part of a larger model: first_coords as in pride_layout_create_part(). Since
+ * PRIDE_C_VERSION 6. */
+PRIDE_API int pride_optimizer_add_part(pride_optimizer* optimizer, const pride_tensor* tensors,
+                                       const uint64_t* first_coords, uint64_t n,
+                                       const pride_group* groups, uint64_t n_groups);
 /* Rank 0's parameters on all ranks. Collective. */
 PRIDE_API int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_array* params);
 /* pride_hash() of the parameters as set: of the masters of narrower ones, and with local steps of
  * the common ones. Between steps. Since version 5. */
 PRIDE_API int pride_optimizer_hash(pride_optimizer* optimizer, uint64_t* out);
+/* As float32, n values of tensor `tensor` from number `begin` on, where the parameters were set or
+ * lay last: of its master, if it is narrower. Between steps. Since PRIDE_C_VERSION 5. */
+PRIDE_API int pride_optimizer_read(const pride_optimizer* optimizer, uint64_t tensor,
+                                   uint64_t begin, uint64_t n, float* values);
 
 PRIDE_API int64_t pride_optimizer_steps_done(const pride_optimizer* optimizer);
 PRIDE_API int pride_optimizer_cost(const pride_optimizer* optimizer, int64_t step,
@@ -144,9 +165,10 @@ PRIDE_API int pride_optimizer_mean_cost(const pride_optimizer* optimizer, int64_
 /* Steps after which exchanges repeat: 1, or h of a method with local steps. Since version 4. */
 PRIDE_API int64_t pride_optimizer_period(const pride_optimizer* optimizer);
 
-/* Bytes that it holds without the caller's tensors: the method's state; float32 masters of narrower
- * parameters; frames; a device's memory for the words of frames. Older libraries may lack the last
- * member: the caller sets struct_size. Since version 5. */
+/* Bytes that it holds beside the caller's tensors: the method's state; masters of narrower
+ * parameters, 2 a value of bfloat16 and 4 of float16; frames; what the method works in, with a
+ * device's memory for the words of frames. The last member may not be there in older libraries:
+ * struct_size is set by the caller. Since version 5. */
 typedef struct pride_memory_use {
   uint32_t struct_size;
   uint32_t reserved;
@@ -186,6 +208,9 @@ enum { PRIDE_STATE_LOCAL = 0, PRIDE_STATE_SHARED = 1, PRIDE_STATE_SERVER = 2 };
  * and loads change it. */
 PRIDE_API int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index,
                                            const char** name, int32_t* kind, float** data);
+/* PRIDE_FLOAT32, or PRIDE_BFLOAT16: `data` of the buffer is then bfloat16. Since version 5. */
+PRIDE_API int pride_optimizer_state_dtype(pride_optimizer* optimizer, uint64_t index,
+                                          int32_t* dtype);
 
 /* Keeps the present memory of all buffers readable, also after pride_optimizer_add() replaced it or
  * the optimizer is gone: for views of unknown lifetime. */

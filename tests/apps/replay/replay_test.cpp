@@ -1,6 +1,5 @@
-// replay, end to end, against other implementations written here as plain loops: AdamW as torch has
-// it (double) and the packed majority vote (float). What the other methods compute is the oracles'
-// of tests/methods.
+// replay, end to end, against the packed majority vote, written here as a plain loop in float. What
+// the other methods compute is tested in tests/methods.
 //
 // Limits: where a blended value nearly cancels, rounding may give another sign; such coordinates
 // are counted, and may be fewer than 1 in 1,000 after 20 steps.
@@ -93,29 +92,6 @@ Difference compare(const Recording& recording, const ReplayResult& result, doubl
     }
   }
   return difference;
-}
-
-double mean(const std::vector<float>& values) {
-  double sum = 0;
-  for (const float value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
-
-// torch.optim.AdamW: decay first, then the bias-corrected step.
-std::vector<double> adamw(float start, const std::vector<std::vector<float>>& grads) {
-  const double lr = 1e-3, b1 = 0.9, b2 = 0.99, eps = 1e-8, wd = 0.1;
-  double x = start, m = 0, v = 0;
-  std::vector<double> path;
-  for (std::size_t s = 0; s < grads.size(); ++s) {
-    const double g = mean(grads[s]), t = static_cast<double>(s + 1);
-    x *= 1 - lr * wd;
-    m = b1 * m + (1 - b1) * g;
-    v = b2 * v + (1 - b2) * g * g;
-    const double denominator = std::sqrt(v) / std::sqrt(1 - std::pow(b2, t)) + eps;
-    x -= lr / (1 - std::pow(b1, t)) * m / denominator;
-    path.push_back(x);
-  }
-  return path;
 }
 
 // Lion's sign and momentum on each worker. The packed implementations send (update > 0) and take

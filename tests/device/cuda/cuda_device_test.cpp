@@ -91,7 +91,7 @@ TEST_P(CudaDevice, NothingToDoIsNoCall) {
 
 // Jobs that set one float to `value`, through scale: x = 1 * value.
 Jobs one_float_jobs(float* x, float value) {
-  const device::Scale job{.x = x, .n = 1, .factor = value};
+  const device::Scale job{.x = {x, nullptr}, .n = 1, .factor = value};
   Jobs jobs;
   const auto bytes = std::as_bytes(std::span(&job, 1));
   jobs.bytes.assign(bytes.begin(), bytes.end());
@@ -130,7 +130,7 @@ TEST_P(CudaDevice, TenThousandsOfJobsInALaunch) {
   std::vector<device::Scale> scales;
   std::vector<device::u64> first{0};
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    scales.push_back({.x = x + 3 * i, .n = 3, .factor = static_cast<float>(i)});
+    scales.push_back({.x = {x + 3 * i, nullptr}, .n = 3, .factor = static_cast<float>(i)});
     first.push_back(i + 1);
   }
   // the first launch is small: the ring grows while it is in use

@@ -40,7 +40,7 @@ void expect_nothing_left() {
 }
 
 void launch_scale(Device& device, float* x, std::uint64_t n, float factor) {
-  const device::Scale job{.x = x, .n = n, .factor = factor};
+  const device::Scale job{.x = {x, nullptr}, .n = n, .factor = factor};
   const std::array<device::u64, 2> first = {0, (n + device::kChunk - 1) / device::kChunk};
   device.launch({.kernel = Kernel::k_scale,
                  .jobs = std::as_bytes(std::span<const device::Scale>(&job, 1)),

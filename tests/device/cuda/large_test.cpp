@@ -54,19 +54,20 @@ TEST_P(LargeTensor, IsEncodedAsTheHostEncodesIt) {
   const Jobs jobs = random_jobs(Kernel::k_lion_signs, sizes, options, memory);
   auto job = job_in<device::LionSigns>(jobs);
   auto g = at(static_cast<const device::u16*>(job.g.data), 0, kPeriod);
-  const auto m = at(job.m, 0, kPeriod);
+  const auto m = at(static_cast<float*>(job.m.data), 0, kPeriod);
   device_->launch(jobs.launch(Kernel::k_lion_signs));
   for (const std::size_t block : blocks()) {
     auto expected_m = m;
     std::vector<device::u64> bits(kPeriod / 64);
     device::LionSigns on_host = job;
     on_host.g.data = g.data();
-    on_host.m = expected_m.data();
+    on_host.m.data = expected_m.data();
     on_host.bits = bits.data();
     on_host.n = kPeriod;
     on_host.zeros.first_word += block * kPeriod / 64;
     for (std::size_t i = 0; i < kPeriod; i += kChunk) device::lion_signs(on_host, i);
-    EXPECT_EQ(at(job.m, block * kPeriod, kPeriod), expected_m) << "block " << block;
+    EXPECT_EQ(at(static_cast<float*>(job.m.data), block * kPeriod, kPeriod), expected_m)
+        << "block " << block;
     EXPECT_EQ(at(job.bits, block * kPeriod / 64, kPeriod / 64), bits) << "block " << block;
   }
 }
@@ -77,7 +78,7 @@ TEST_P(LargeTensor, IsSteppedAsTheHostStepsIt) {
   const std::size_t sizes[] = {n_};
   const Jobs jobs = random_jobs(Kernel::k_apply_signs, sizes, options, memory);
   auto job = job_in<device::ApplySigns>(jobs);
-  const auto x = at(job.x, 0, kPeriod);
+  const auto x = at(static_cast<float*>(job.x.data), 0, kPeriod);
   device_->launch(jobs.launch(Kernel::k_apply_signs));
   for (const std::size_t block : blocks()) {
     const std::size_t word = block * kPeriod / 64;
@@ -88,10 +89,11 @@ TEST_P(LargeTensor, IsSteppedAsTheHostStepsIt) {
     device::ApplySigns on_host = job;
     on_host.positive = positive.data();
     on_host.nonzero = job.nonzero != nullptr ? nonzero.data() : nullptr;
-    on_host.x = expected.data();
+    on_host.x.data = expected.data();
     on_host.n = kPeriod;
     for (std::size_t i = 0; i < kPeriod; i += kChunk) device::apply_signs(on_host, i);
-    EXPECT_EQ(at(job.x, block * kPeriod, kPeriod), expected) << "block " << block;
+    EXPECT_EQ(at(static_cast<float*>(job.x.data), block * kPeriod, kPeriod), expected)
+        << "block " << block;
   }
 }
 

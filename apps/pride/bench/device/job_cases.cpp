@@ -56,6 +56,23 @@ class Maker {
     for (u16& x : values) x = dtype == kBFloat16 ? to_bfloat16(value()) : to_float16(value());
     return memory_.array<u16>(values, n);
   }
+  // Floats or halves, of which `upper` may have been changed.
+  Halves parameters() {
+    const u32 any = word() % 3, dtype = options_.dtype.value_or(any);
+    if (dtype != kBFloat16) return {floats(), nullptr};
+    u16* const upper = halves(kBFloat16);
+    return {upper, random_halves()};
+  }
+  // Floats; or bfloat16, where no dtype is given.
+  Stored momenta() {
+    if (word() % 2 == 0 || options_.dtype) return {floats(), 0};
+    return {halves(kBFloat16), 1};
+  }
+  u16* random_halves() {
+    std::vector<u16> values(drawn(n));
+    for (u16& x : values) x = static_cast<u16>(word());
+    return memory_.array<u16>(values, n);
+  }
   Fault fault() {
     const std::uint32_t none[1] = {kNoTensor};
     return {memory_.array<std::uint32_t>(none), word() % 100};
@@ -77,7 +94,7 @@ class Maker {
   }
   Betas betas() { return {0.9f, 0.1f, 0.99f, 0.01f}; }
   Rate rate() { return {0.999f, 0.0137f}; }
-  Hash hash() { return {word64(), word(), word() % 2 == 0 ? 0 : ~u64{0}}; }
+  Hash hash() { return {word64(), word(), word() % 2 == 0 ? 0 : ~u64{0}, word() % 64}; }
 
  private:
   std::size_t drawn(std::size_t count) const {
@@ -92,8 +109,7 @@ class Maker {
 // Values are made in the order of declarations, so that both makers draw the same.
 Narrow narrow(Maker& make) {
   Narrow job{};
-  job.dtype = make.word() % 2 == 0 ? kBFloat16 : kFloat16;
-  job.values = make.halves(job.dtype);
+  job.values = make.halves(kFloat16);
   job.master = make.floats();
   job.n = make.n;
   return job;
@@ -104,7 +120,7 @@ ApplyCounts apply_counts_job(Maker& make) {
   job.n_planes = 1 + make.word() % 4;
   job.stride = (make.n + 63) / 64 + make.word() % 3;
   job.planes = make.words(job.n_planes * job.stride);
-  job.x = make.floats();
+  job.x = make.parameters();
   job.n = make.n;
   job.rate = make.rate();
   job.present = job.world = (1 << job.n_planes) - 1;
@@ -117,7 +133,7 @@ ApplyPacked apply_packed_job(Maker& make) {
   job.first_word = make.word() % 50;
   const std::size_t groups = (job.first_word + make.n / 64) / job.n_digits + 1;
   job.packed = reinterpret_cast<const u32*>(make.words(32 * groups));
-  job.x = make.floats();
+  job.x = make.parameters();
   job.n = make.n;
   job.rate = make.rate();
   job.present = job.world = 4;
@@ -130,7 +146,7 @@ AdamW adamw_job(Maker& make) {
   job.g = make.values();
   job.m = make.floats();
   job.v = make.positive_floats();
-  job.x = make.floats();
+  job.x = make.parameters();
   job.n = make.n;
   job.betas = make.betas();
   job.step_size = 0.003f, job.sqrt_bias2 = 0.7f, job.eps = 1e-8f, job.decay = 0.999f;
@@ -142,7 +158,7 @@ SgdMomentum sgd_job(Maker& make) {
   SgdMomentum job{};
   job.g = make.values();
   job.m = make.floats();
-  job.x = make.floats();
+  job.x = make.parameters();
   job.n = make.n;
   job.rate = make.rate();
   job.momentum = 0.9f;
@@ -155,7 +171,7 @@ ApplySigns apply_signs_job(Maker& make) {
   ApplySigns job{};
   job.positive = make.bits();
   job.nonzero = make.word() % 2 == 0 ? make.bits() : nullptr;
-  job.x = make.floats();
+  job.x = make.parameters();
   job.n = make.n;
   job.rate = make.rate();
   return job;
@@ -208,7 +224,7 @@ ApplyScaled apply_scaled_job(Maker& make) {
   const Blocks of = blocks(make);
   job.bits = make.bits();
   job.scales = make.floats(of.n);
-  job.x = make.floats();
+  job.x = make.parameters();
   job.n = make.n, job.lead = of.lead;
   job.decay = 0.999f;
   return job;
@@ -316,14 +332,16 @@ void append_job(Kernel kernel, Maker& make, Jobs& jobs) {
   switch (kernel) {
     case Kernel::k_widen:
       return append(jobs, Widen{make.values(), make.floats(), n});
+    case Kernel::k_copy:
+      return append(jobs, Copy{make.parameters(), make.parameters(), n, 0, 0});
     case Kernel::k_publish:
     case Kernel::k_adopt:
       return append(jobs, narrow(make));
     case Kernel::k_lion_signs:
-      return append(jobs, LionSigns{make.broken_values(), make.floats(), make.bits(), n,
+      return append(jobs, LionSigns{make.broken_values(), make.momenta(), make.bits(), n,
                                     make.betas(), make.hash(), make.fault()});
     case Kernel::k_lion_blend:
-      return append(jobs, LionBlend{make.broken_values(), make.floats(), make.floats(), n,
+      return append(jobs, LionBlend{make.broken_values(), make.momenta(), make.floats(), n,
                                     make.betas(), make.fault(), make.guard()});
     case Kernel::k_pack_signs:
       return append(
@@ -335,9 +353,9 @@ void append_job(Kernel kernel, Maker& make, Jobs& jobs) {
     case Kernel::k_apply_packed:
       return append(jobs, apply_packed_job(make));
     case Kernel::k_scale:
-      return append(jobs, Scale{make.floats(), n, 0.37f});
+      return append(jobs, Scale{make.parameters(), n, 0.37f});
     case Kernel::k_sum:
-      return append(jobs, Sum{make.floats(), make.floats(), make.floats(), n});
+      return append(jobs, Sum{make.parameters(), make.floats(), make.parameters(), n});
     case Kernel::k_set:
       return append(jobs, Set{make.floats(), n, 0.25f, make.guard()});
     case Kernel::k_any:
@@ -347,8 +365,8 @@ void append_job(Kernel kernel, Maker& make, Jobs& jobs) {
     case Kernel::k_adamw:
       return append(jobs, adamw_job(make));
     case Kernel::k_dense_lion:
-      return append(jobs, DenseLion{make.values(), make.floats(), make.floats(), n, make.betas(),
-                                    make.rate(), make.guard()});
+      return append(jobs, DenseLion{make.values(), make.momenta(), make.parameters(), n,
+                                    make.betas(), make.rate(), make.guard()});
     case Kernel::k_sgd_momentum:
       return append(jobs, sgd_job(make));
     case Kernel::k_compress:

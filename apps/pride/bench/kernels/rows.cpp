@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/floats.h"
 #include "bench/kernels/add_row.h"
 #include "kernels/kernels.h"
 #include "kernels/levels.h"
@@ -364,8 +365,17 @@ void add_reductions(std::vector<KernelRow>& rows) {
   add(PRIDE_KERNEL(sum_squares), kIn);
   add(PRIDE_KERNEL(sum), kIn);
   add(PRIDE_KERNEL(max_abs), kIn);
-  add("to_float", to_float, kHalves, kOut);
+  using Halves = std::span<BFloat16>;
+  add(
+      "to_float", [](Halves in, Floats out) { to_float(in, out); }, kHalves, kOut);
   add("to_bf16", to_bf16, kIn, kHalves);
+  const auto bits = [](Halves x) { return reinterpret_cast<std::uint16_t*>(x.data()); };
+  add(
+      "split", [=](Floats x, Halves u, Halves l) { split(x, bits(u), bits(l)); }, kIn, kHalves,
+      kHalves);
+  add(
+      "join", [=](Halves u, Halves l, Floats x) { join(bits(u), bits(l), x); }, kHalves, kHalves,
+      kOut);
 }
 
 }  // namespace

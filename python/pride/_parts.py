@@ -1,0 +1,54 @@
+# Parts of a model: its shards, or the tensors that the ranks of a node have.
+# SPDX-License-Identifier: Apache-2.0
+import torch
+import torch.distributed as dist
+
+from . import _library as library
+from ._lane import wait
+from ._world import World
+
+
+class SumOfParts:
+    """Adds numbers up over the ranks that have the other parts of a model, in the order of ranks:
+    replicas must get the same bits. libpride calls it between exchange and apply, from a thread of
+    its own."""
+
+    def __init__(self, world, groups, nodes=None):
+        self._world, self._nodes = world, nodes
+        self._groups = [(group, _device_of(group)) for group in groups]
+        self.function = library.SUM_OF_PARTS(self._call)
+
+    def _call(self, _, values, n, why, size):
+        try:
+            total = torch.tensor(values[:n], dtype=torch.float64)
+            for group, device in self._groups:
+                total = self._sum(total.to(device), group)
+            for i, value in enumerate(total.tolist()):
+                values[i] = value
+            return 0
+        except BaseException as problem:  # Ctrl-C too
+            if not isinstance(problem, Exception):
+                self._world.interrupt = problem
+            library.write_error(" ".join(str(problem).split()) or type(problem).__name__, why, size)
+            return 1
+
+    def _sum(self, values, group):
+        every = [torch.empty_like(values) for _ in range(dist.get_world_size(group))]
+        if isinstance(self._world, World):
+            wait(self._world, lambda: dist.all_gather(every, values, group=group, async_op=True),
+                 1000 * self._world.timeout.total_seconds(), group, values.device.type == "cpu")
+        else:  # this rank is its part's only replica
+            dist.all_gather(every, values, group=group)
+        if self._nodes is not None:
+            self._nodes.count((len(every) - 1) * values.numel() * values.element_size())
+        total = every[0]
+        for other in every[1:]:
+            total = total + other
+        return total
+
+
+def _device_of(group):
+    """Where a group's collectives take their tensors."""
+    if dist.get_backend(group) == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
