@@ -256,7 +256,7 @@ TEST(PlanProgram, NamesTheFlagWhoseNumberHasNoUnit) {
   for (const char* flag : {"--bandwidth", "--latency", "--message", "--backward"}) {
     const Outcome outcome = pride(concat("plan ", flag, " 1parsec"));
     EXPECT_EQ(outcome.code, 2) << flag;
-    expect_contains(outcome.err, concat(flag, ": '1parsec' is no "));
+    expect_contains(outcome.err, concat(flag, ": '1parsec' is not a "));
   }
 }
 

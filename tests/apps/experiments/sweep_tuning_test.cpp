@@ -97,7 +97,7 @@ TEST_F(SweepProgram, SaysWhatWasChosenAtTheEndOfItsAxis) {
   EXPECT_EQ(tuned[0]["at_end_of_grid"], json::array({"lr"}));
   EXPECT_EQ(tuned[1]["chosen"]["lr"], "1e-3");
   EXPECT_EQ(tuned[1]["at_end_of_grid"], json::array());
-  const std::size_t notes = outcome.out.find("beyond it:\n\n- `lion`: lr 1e-3\n");
+  const std::size_t notes = outcome.out.find("lie beyond:\n\n- `lion`: lr 1e-3\n");
   ASSERT_NE(notes, std::string::npos) << outcome.out;
   EXPECT_EQ(outcome.out.find("- `dlion-vote`", notes), std::string::npos);
 }

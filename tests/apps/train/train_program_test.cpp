@@ -33,7 +33,7 @@ TEST_F(Train, LearnsWithGradientsSentInBf16AndSendsHalfTheBytes) {
   const json narrow = run("bf16"), wide = run("ordered");
   EXPECT_LT(narrow["final"]["loss"].get<double>(), 3.5);
   EXPECT_NE(narrow["param_hash"], wide["param_hash"]);
-  EXPECT_EQ(narrow["method"]["options"], json({{"dense", "bf16"}}));
+  EXPECT_EQ(narrow["method"]["options"], json({{"dense", "bf16"}, {"momentum_dtype", "float32"}}));
   const auto sent = [](const json& s) {
     return s["bytes"]["ranks"][0]["sent_per_step"].get<double>();
   };
@@ -74,7 +74,8 @@ TEST_F(Train, RecordsWhatHappened) {
                                           {"signs", "exact"},
                                           {"result", "majority"},
                                           {"route", "auto"},
-                                          {"round_bytes", "12500"}}));
+                                          {"round_bytes", "12500"},
+                                          {"momentum_dtype", "float32"}}));
   EXPECT_EQ(s["routes"], json({{"one-shot", 1}})) << "a small model is one small bucket";
   EXPECT_EQ(s["bytes"]["cost_bound"], true);
   const double cost = s["bytes"]["cost_up"].get<double>() + s["bytes"]["cost_down"].get<double>();
