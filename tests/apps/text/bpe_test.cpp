@@ -253,7 +253,7 @@ TEST(Vocabulary, RefusesBadFilesByName) {
   refuses(ids, "#version: 0.2\nth e\nt h\n", {"vocab.bpe:2", "\"th\"", "earlier"});
   nlohmann::json cut = test::small_ids();  // as many tokens as GPT-2 has, and too few merges
   while (cut.size() < 50'257) cut["xq" + std::to_string(cut.size())] = cut.size();
-  refuses(cut.dump(), good, {"vocab.bpe: no merge results in \"xq", "whole"});
+  refuses(cut.dump(), good, {"vocab.bpe: no merge results in \"xq", "complete"});
 }
 
 TEST(Vocabulary, RefusesToDecodeWhatItHasNot) {
