@@ -1,15 +1,25 @@
-// Three workers train one libtorch module together. Each makes its own copy with its own weights.
+// Several workers train one libtorch module together: three threads, or the processes of an MPI job
+// (mpirun -n 3, srun --mpi=pmix -n 3). Each makes its own copy with its own weights.
 // ModuleTensors::broadcast() copies rank 0's weights to all before the first forward, as
 // DistributedDataParallel does. Exits with 1 if the workers' weights differ in the end, or the loss
 // is not low.
 // SPDX-License-Identifier: Apache-2.0
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <exception>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "pride/comm/thread_comm.h"
 #include "pride/optimizer.h"
 #include "pride/torch/module_tensors.h"
+#ifdef EXAMPLE_HAS_MPI  // CMakeLists.txt: this pride has MPI
+#include "pride/comm/mpi_comm.h"
+#endif
 
 namespace {
 
@@ -33,46 +43,71 @@ std::vector<pride::NamedParameter> parameters_of(const torch::nn::Module& module
   return list;
 }
 
-struct Result {
-  std::uint64_t hash = 0;
-  double loss = 0;
-};
+// The hash of all workers' weights is the same. Collective.
+bool is_equal_on_all(pride::Communicator& comm, std::uint64_t hash) {
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)));
+  return std::ranges::all_of(all, [&](std::uint64_t other) { return other == hash; });
+}
 
-// One worker: fits sin(3x) on [-1, 1], from its own points.
-Result train(pride::Communicator& comm) {
+// One worker: fits sin(3x) on [-1, 1], from its own points. Returns whether it succeeded.
+bool train(pride::Communicator& comm) {
   Net net;
   pride::ModuleTensors tensors(parameters_of(net));
-  pride::Optimizer optimizer(comm, tensors.layout(),
-                             {.method = "dlion-vote", .groups = {{.lr = kLr, .weight_decay = 0}}});
+  pride::OptimizerOptions options{.method = "dlion-vote",
+                                  .groups = {{.lr = kLr, .weight_decay = 0}}};
+  // on a GPU if the parameters are there (here they are not); or why it is on the host
+  const std::string why_host = tensors.run_on(pride::RunOn::kAuto, options);
+  if (!why_host.empty()) std::printf("the method runs on the host: %s\n", why_host.c_str());
+  pride::Optimizer optimizer(comm, tensors.layout(), options);
   tensors.broadcast(optimizer);  // without it the first step names the ranks that differ
 
   auto random = at::detail::createCPUGenerator(static_cast<std::uint64_t>(comm.rank()));
-  Result result;
+  double last_loss = 0;
   for (int step = 0; step < kSteps; ++step) {
     const auto x = torch::rand({64, 1}, random).mul(2).sub(1);
     tensors.zero_grad();
     const auto loss = torch::mse_loss(net.forward(x), torch::sin(3 * x));
-    loss.backward();
+    loss.backward();  // this worker's own gradients: nothing averages them
     optimizer.set_group({.lr = kLr * (1 - static_cast<double>(step) / kSteps)});
     tensors.step(optimizer);
-    result.loss = loss.item<double>();
-    if (comm.rank() == 0 && step % 250 == 0)
-      std::printf("step %3d  loss %.4f\n", step, result.loss);
+    last_loss = loss.item<double>();
+    if (comm.rank() == 0 && step % 250 == 0) std::printf("step %3d  loss %.4f\n", step, last_loss);
   }
-  result.hash = optimizer.hash(tensors.parameters());
-  return result;
+
+  std::uint64_t hash = 0;
+  tensors.read([&](std::span<const pride::Tensor> params) { hash = optimizer.hash(params); });
+  const bool equal = is_equal_on_all(comm, hash);
+  if (comm.rank() == 0)
+    std::printf("last loss %.4f, weights %s on all %d workers (%s)\n", last_loss,
+                equal ? "equal" : "NOT EQUAL", comm.size(), std::string(comm.transport()).c_str());
+  return equal && (comm.rank() != 0 || last_loss < 0.02);
 }
+
+#ifdef EXAMPLE_HAS_MPI
+// This process is one worker of an MPI job.
+int run_as_process() {
+  const pride::MpiEnvironment mpi;  // first, and destroyed last
+  const auto comm = pride::make_mpi_communicator();
+  try {
+    return train(*comm) ? 0 : 1;
+  } catch (const std::exception& error) {
+    comm->fail(error.what());  // the other ranks throw this reason instead of waiting
+    std::fprintf(stderr, "rank %d: %s\n", comm->rank(), error.what());
+    return 1;
+  }
+}
+#endif
 
 }  // namespace
 
 int main() {
-  std::vector<Result> results(kWorkers);
+#ifdef EXAMPLE_HAS_MPI
+  if (pride::launched_by_mpi()) return run_as_process();
+#endif
+  std::atomic<bool> good = true;
   pride::run_world(kWorkers, [&](pride::Communicator& comm) {
-    results[static_cast<std::size_t>(comm.rank())] = train(comm);
+    if (!train(comm)) good = false;
   });
-  bool equal = true;
-  for (const Result& r : results) equal = equal && r.hash == results[0].hash;
-  std::printf("last loss %.4f, weights %s on all workers\n", results[0].loss,
-              equal ? "equal" : "NOT EQUAL");
-  return equal && results[0].loss < 0.02 ? 0 : 1;
+  return good ? 0 : 1;
 }

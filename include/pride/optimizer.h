@@ -4,6 +4,8 @@
 //   pride::Layout layout({{"weight", {512, 512}}, {"bias", {512}}});
 //   pride::Optimizer optimizer(comm, layout, {.method = "dlion-vote"});
 //   for (...) { compute grads; optimizer.step(params.span(), grads.span()); }
+//
+// Gradients are those of this rank's own batch. Do not average them over the ranks first.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +32,8 @@ namespace pride {
 class CoordinatorClient;  // pride/coordinator.h
 
 // Hyper-parameters of one group of tensors (TensorSpec::group is its index). Unset values are the
-// method's defaults, e.g. betas (0.9, 0.99) for Lion and (0.9, 0.999) for AdamW.
+// method's defaults, e.g. lr 1e-4 and betas (0.9, 0.99) for Lion and its votes, 1e-3 and (0.9,
+// 0.999) for AdamW; decay 0. Coming from AdamW: docs/python_migration.md.
 struct ParamGroup {
   std::optional<double> lr = {};
   std::optional<double> beta1 = {}, beta2 = {};

@@ -2,8 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 //   pride::ModuleTensors tensors(std::move(named_parameters));
-//   pride::Optimizer optimizer(comm, tensors.layout(), {.method = "dlion-vote"});
+//   pride::OptimizerOptions options{.method = "dlion-vote"};
+//   tensors.run_on(pride::RunOn::kAuto, options);  // on the GPU, if the parameters are there
+//   pride::Optimizer optimizer(comm, tensors.layout(), options);
 //   for (...) { tensors.zero_grad(); loss(batch).backward(); tensors.step(optimizer); }
+//
+// The gradients are this rank's own: remove all-reduces of your own.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -76,7 +76,7 @@ struct TrainOptions {
 
   std::optional<double> bucket_mb = {};
   std::optional<std::int64_t> bucket_coords = {};
-  std::optional<bool> overlap = {};  // none: between processes
+  std::optional<bool> overlap = {};  // none: no; `pride train` turns it on between processes
   int exchange_threads = 4;
   std::string hierarchical = {};  // "L", "auto"; empty: no hierarchical route
   std::string non_finite = "raise";

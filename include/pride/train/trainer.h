@@ -24,8 +24,9 @@ using Connect = std::function<std::shared_ptr<CoordinatorClient>()>;
 TrainResult run_worker(const TrainOptions& options, const Connect& connect,
                        std::shared_ptr<const Task> task = nullptr, const Observers& observers = {});
 
-// Before train_rank() among processes: sets options.timeout_s, throws InvalidArgument on all ranks
-// if settings or data differ, and determines the nodes. Collective.
+// Before train_rank() among processes: gives the communicator options.timeout_s as its timeout,
+// throws InvalidArgument on all ranks if settings or data differ, and determines the nodes.
+// Collective.
 void prepare(Communicator& comm, TrainPlan& plan);
 
 // Trains as rank comm.rank(). Collective: every rank of `comm` calls it with the same plan; the
