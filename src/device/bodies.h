@@ -344,9 +344,14 @@ PRIDE_BODY u32 job_of(const u64* first, u32 low, u32 n, u64 chunk) {
   }
   return low;
 }
+// Blocks that a multiprocessor can hold: with three a thread has 80 registers, with two 128.
+template <typename Job>
+inline constexpr u32 blocks_of = 3;
+template <>
+inline constexpr u32 blocks_of<Compress> = 2;
 // Jobs are copied into registers: after a store their fields would be read again.
 #define PRIDE_KERNEL(name, Job)                                                          \
-  extern "C" __global__ void __launch_bounds__(256, 3)                                   \
+  extern "C" __global__ void __launch_bounds__(256, blocks_of<Job>)                      \
       pride_##name(const Job* __restrict__ jobs, const u64* __restrict__ first, u32 n) { \
     const u64 warps = (u64)gridDim.x * (blockDim.x / kLanes), chunks = first[n];         \
     u64 chunk = (u64)blockIdx.x * (blockDim.x / kLanes) + threadIdx.x / kLanes;          \

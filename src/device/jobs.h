@@ -10,7 +10,9 @@ namespace pride::device {
 inline Betas betas_of(const kernels::Blend& b) {
   return {b.beta1, b.one_minus_beta1, b.beta2, b.one_minus_beta2};
 }
-inline Hash hash_of(const kernels::HashWords& h) { return {h.key, h.first_word, h.flip, h.shift}; }
+inline Hash hash_of(const kernels::HashWords& h) {
+  return {h.key, 64 * h.first_word + h.shift, h.flip};
+}
 inline Values values_of(const pride::Values& v) {
   return {v.data, static_cast<u32>(v.dtype), v.factor};
 }

@@ -163,13 +163,14 @@ PRIDE_BODY u64 mix64(u64 key, u64 counter) {
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
   return z ^ (z >> 31);
 }
-// kernels::HashWords
+// kernels::HashWords: words from bit `first` of a sequence on.
 struct Hash {
-  u64 key, first_word, flip, shift;
+  u64 key, first, flip;
   PRIDE_BODY u64 at(u64 k) const {
-    const u64 word = mix64(key, first_word + k);
+    const u64 word = mix64(key, first / 64 + k);
+    const u32 shift = (u32)first % 64;
     if (shift == 0) return word ^ flip;
-    return ((word >> shift) | (mix64(key, first_word + k + 1) << (64 - shift))) ^ flip;
+    return ((word >> shift) | (mix64(key, first / 64 + k + 1) << (64 - shift))) ^ flip;
   }
 };
 // kernels::Blend, kernels::Step

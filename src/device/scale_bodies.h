@@ -108,7 +108,7 @@ struct Compress {
 PRIDE_BODY void compress(const Compress& j, u64 at) {
   const u64 k = at / kChunk, begin = begin_of(k, j.lead), end = end_of(k, j.lead, j.size);
   const Values g = part_of(j.g, begin);
-  const Hash zeros = {j.zeros.key, j.zeros.first_word + begin / 64, j.zeros.flip, j.zeros.shift};
+  const Hash zeros = {j.zeros.key, j.zeros.first + begin, j.zeros.flip};
   const u32 n = (u32)(end - begin);
   Partial partial;
   PRIDE_NO_UNROLL
@@ -121,8 +121,8 @@ PRIDE_BODY void compress(const Compress& j, u64 at) {
     });
     fetch(old, j.e + begin, c, n);
     for_chunk(c, n, [&](u32 lane, u32 h) { p(lane, h) = p(lane, h) + old(lane, h); });
-    store_signs(j.bits + begin / 64, c, n, zeros, p);
     partial.add(p, j.squares != 0);
+    store_signs(j.bits + begin / 64, c, n, zeros, p);  // the last to read p: registers
   }
   const double mean = partial.sum() / (double)n;
   const float scale = (float)(j.squares != 0 ? root(mean) : mean);

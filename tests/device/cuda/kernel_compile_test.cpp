@@ -18,7 +18,10 @@ namespace pride {
 namespace {
 
 constexpr std::array<int, 5> kChips = {75, 80, 90, 100, 120};
-constexpr std::uint32_t kMostRegisters = 80;  // 256 threads three times on a multiprocessor
+// of 256 threads, as often on a multiprocessor as device::blocks_of says
+std::uint32_t most_registers(std::string_view kernel) {
+  return kernel == "pride_compress" ? 128 : 80;
+}
 
 const std::optional<cuda::Nvrtc>& nvrtc_here() {
   static const auto found = []() -> std::optional<cuda::Nvrtc> {
@@ -44,7 +47,7 @@ TEST(Kernels, CompileForEveryChipWithoutSpills) {
       const KernelFacts& kernel = facts.at(name);
       EXPECT_GT(kernel.code, 0U) << name << " for sm_" << chip;
       EXPECT_GT(kernel.registers, 0U) << name << " for sm_" << chip;
-      EXPECT_LE(kernel.registers, kMostRegisters) << name << " for sm_" << chip;
+      EXPECT_LE(kernel.registers, most_registers(name)) << name << " for sm_" << chip;
       EXPECT_EQ(kernel.frame, 0U) << name << " for sm_" << chip;
       EXPECT_EQ(kernel.stack, 0U) << name << " for sm_" << chip;
       table[name] += concat(" ", std::setw(6), kernel.registers);

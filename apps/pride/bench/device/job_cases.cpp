@@ -94,7 +94,7 @@ class Maker {
   }
   Betas betas() { return {0.9f, 0.1f, 0.99f, 0.01f}; }
   Rate rate() { return {0.999f, 0.0137f}; }
-  Hash hash() { return {word64(), word(), word() % 2 == 0 ? 0 : ~u64{0}, word() % 64}; }
+  Hash hash() { return {word64(), word(), word() % 2 == 0 ? 0 : ~u64{0}}; }
 
  private:
   std::size_t drawn(std::size_t count) const {
