@@ -92,8 +92,10 @@ inline std::vector<std::string> method_variants() {
   all.insert(all.end(),
              {"dlion-vote:signs=stochastic", "dlion-vote:result=stochastic",
               "dlion-avg:signs=stochastic", "local-vote:h=2", "local-vote:drift_feedback=0.9",
-              "diloco:h=3", "dlion-vote:momentum_dtype=bfloat16", "lion:momentum_dtype=bfloat16",
-              "dlion-muon:momentum_dtype=bfloat16"});
+              "diloco:h=3", "dlion-vote:momentum_dtype=bfloat16", "lion:momentum_dtype=bfloat16"});
+  if (std::ranges::count(all, "dlion-muon") > 0) {  // there is BLAS
+    all.emplace_back("dlion-muon:momentum_dtype=bfloat16");
+  }
   return all;
 }
 
