@@ -178,7 +178,7 @@ void OrthogonalBlend::orthogonalise_all() {
   }
   any_wait_ = false;
   for (auto& [shape, data] : by_shape) {
-    space_.call([this, shape, data = std::move(data)](void* stream) {
+    space_.call([this, shape = shape, data = std::move(data)](void* stream) {
       on_device_({data, shape[0], shape[1], shape[2], iterations_}, stream);
     });
   }
