@@ -1,6 +1,5 @@
-// A saved state with hostile contents, of this version or of pride 0.1: load() refuses it and
-// changes nothing, or takes it, and then the optimizer holds exactly that state and its next step
-// is finite.
+// A saved state with hostile contents: load() refuses it and changes nothing, or takes it, and then
+// the optimizer holds exactly that state and its next step is finite.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <vector>
@@ -92,29 +91,11 @@ void change_state(Input& input, StateDict& state) {
   }
 }
 
-// Renames the tensors whose names begin with `from`.
-void rename(StateDict& state, const std::string& from, const std::string& to) {
-  const auto tensors = state.tensors;
-  for (const auto& [name, tensor] : tensors) {
-    if (!name.starts_with(from)) continue;
-    state.tensors.erase(name);
-    state.tensors[to + name.substr(from.size())] = tensor;
-  }
-}
-
-// As pride 0.1 would have saved it: it named the route in the options.
-void make_old(StateDict& state) {
-  state.scalars.erase("version");
-  std::string& options = state.scalars["options"];
-  options = options.empty() ? "form=auto" : "form=direct " + options;
-  rename(state, "server_error/", "owner_error/");
-}
-
 // What is saved after this state was taken; `before` is one of the same optimizer.
 StateDict as_saved_again(StateDict state, const StateDict& before) {
   std::string& step = state.scalars["step"];
   step = std::to_string(std::stoll(step));             // "007"
-  std::string& start = state.scalars["group starts"];  // 0.1 had none
+  std::string& start = state.scalars["group starts"];  // may be missing
   start = std::to_string(start.empty() ? 0 : std::stoll(start));
   for (const auto& [name, value] : before.scalars) {
     // kinds may be missing; buckets are the optimizer's
@@ -122,9 +103,6 @@ StateDict as_saved_again(StateDict state, const StateDict& before) {
   }
   // " ", or a default that was written out: load() has compared what the options say
   state.scalars["options"] = before.scalars.at("options");
-  if (state.scalars.contains("version")) return state;
-  state.scalars["version"] = before.scalars.at("version");
-  rename(state, "owner_error/", "server_error/");
   return state;
 }
 
@@ -146,7 +124,6 @@ void one_input(Input input) {
   Trained trained(names[input.below(names.size())]);
   const StateDict before = trained.optimizer.save();
   StateDict hostile = before;
-  if (input.number<std::uint8_t>() % 4 == 1) make_old(hostile);
   const bool as_all_ranks = input.number<std::uint8_t>() % 2 == 1;
   const bool honest = input.empty();
   for (int n = 0; n < 6 && !input.empty(); ++n) change_state(input, hostile);
