@@ -11,8 +11,9 @@ from ._library import lib as _lib
 from ._world import mpi
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
 from .gradients import clip_grad_norm_, join, local_gradients, mean_over_ranks
+from .lion import DistributedLion, Lion, LionCub
 from .methods import MethodInfo, PlanRow, method_info, methods, plan, step_bytes
-from .optimizer import DistributedLion, Lion, LionCub, Optimizer
+from .optimizer import Optimizer
 
 __version__ = _lib.pride_version().decode()
 __all__ = [

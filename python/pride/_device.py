@@ -6,14 +6,9 @@ import warnings
 import torch
 
 from . import _library as library
-from .errors import InvalidArgument
+from .errors import InvalidArgument, check_one_of
 
 RUN_ON = ("auto", "host", "device")
-# Values of options that a method has on the host alone.
-_HOST_OPTIONS = {"signs": ("stochastic",), "dense": ("bf16",), "rounding": ("stochastic",),
-                 "scale": ("l0", "quantile"), "sync_format": ("fp32", "bf16")}
-# Options that must have this value on a device.
-_DEVICE_OPTIONS = {"every": 1, "fragments": 1, "delay": 0}
 _KEPT = {}  # devices by number: one for all optimizers of a process
 
 
@@ -144,30 +139,19 @@ def gpu_of(tensors):
     return device if device is not None and device.type == "cuda" else None
 
 
-def _host_only(method, options):
-    """Why the method runs on the host alone, or None."""
-    if not library.lib.pride_method_on_device(method.encode()):
-        return f"{method} has no kernels for devices"
-    for name, value in options.items():
-        known = _DEVICE_OPTIONS.get(name)
-        if str(value) in _HOST_OPTIONS.get(name, ()) or (
-                known is not None and str(value) != str(known)):
-            return f"{method} with {name} = {value} has no kernels for devices"
-    return None
-
-
 def place_of(tensors, settings):
     """Where the method of these settings runs on these parameters: as `run_on` says, or with "auto"
     on their GPU if it can, and with a warning if only the GPU's driver or NVRTC are missing."""
     run_on = settings.get("run_on", "auto")
-    if run_on not in RUN_ON:
-        raise InvalidArgument(f"pride: run_on = {run_on!r}, must be one of {', '.join(RUN_ON)}")
+    check_one_of("run_on", run_on, RUN_ON)
     gpu = None if run_on == "host" else gpu_of(tensors)
-    reason = _host_only(settings["method"], settings["options"]) if gpu is not None else (
-        "the parameters do not lie on one GPU")
-    if run_on == "device" and reason is not None:
+    if gpu is None:
+        reason = "the parameters do not lie on one GPU"
+    else:
+        reason = library.why_host_only(settings["method"], settings["options"])
+    if run_on == "device" and reason:
         raise InvalidArgument(f"pride: run_on = 'device': {reason}")
-    if gpu is None or reason is not None:
+    if reason:
         return HOST
     try:
         if gpu.index not in _KEPT:

@@ -119,7 +119,7 @@ _FUNCTIONS = {
     "pride_optimizer_take_released": (None, [_handle, _sizes, _u64, _sizes]),
     "pride_optimizer_memory": (None, [_handle, c.POINTER(MemoryUse)]),
     "pride_cuda_device": (None, [_i32, _out]),
-    "pride_method_on_device": (_i32, [_string]),
+    "pride_method_why_host_only": (None, [_options, c.POINTER(_string)]),
     "pride_optimizer_set_stream": (None, [_handle, _pointer]),
     "pride_optimizer_set_frozen": (None, [_handle, c.POINTER(c.c_uint8)]),
     "pride_optimizer_set_gradient_factor": (None, [_handle, c.c_float]),
@@ -286,3 +286,10 @@ def make_options(method, options, groups=(), **values):
     for name, value in values.items():
         setattr(made, name, value)
     return made
+
+
+def why_host_only(method, options):
+    """Why the method with these options runs on the host alone; "": it runs on devices."""
+    why = c.c_char_p()
+    call("pride_method_why_host_only", c.byref(make_options(method, options)), c.byref(why))
+    return why.value.decode()

@@ -14,7 +14,7 @@ from ._state import (ABOUT, FORMAT, KIND_OF_MASTER, MASTER, buffers_in, key_of, 
                      packed_groups, state_dict, stepped)
 from ._tensors import hash_of, shard_of
 from ._agreement import digest
-from .errors import DataError, InvalidArgument
+from .errors import DataError, InvalidArgument, check_one_of
 
 _GROUPS = ("process_group", "node_group")
 _LOCAL = {"keep": 0, "average": 1, "reset": 2}
@@ -25,8 +25,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
 
     def read():
         state = saved
-        if local not in _LOCAL:
-            raise InvalidArgument(f"pride: local = {local!r}, must be one of {', '.join(_LOCAL)}")
+        check_one_of("local", local, _LOCAL)
         if isinstance(state, dict):
             state = state.copy()  # as torch does, for the hooks
         for hook in getattr(optimizer, "_optimizer_load_state_dict_pre_hooks", {}).values():

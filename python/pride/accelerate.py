@@ -10,7 +10,8 @@ import accelerate
 import torch
 
 from . import _frameworks
-from .optimizer import DistributedLion, Optimizer
+from .lion import DistributedLion
+from .optimizer import Optimizer
 
 _frameworks.require("accelerate", (1, 15), 1)
 

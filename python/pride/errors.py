@@ -20,3 +20,8 @@ class NonFiniteGradient(Error):
 
 class DataError(Error):
     """A saved state is damaged or of the wrong kind."""
+
+
+def check_one_of(name, value, values):
+    if value not in values:
+        raise InvalidArgument(f"pride: {name} = {value!r}, must be one of {', '.join(values)}")

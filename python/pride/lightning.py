@@ -8,7 +8,8 @@ from typing import Any, Callable, Optional
 from lightning.pytorch.strategies import DDPStrategy
 
 from . import _frameworks
-from .optimizer import DistributedLion, Optimizer
+from .lion import DistributedLion
+from .optimizer import Optimizer
 
 _frameworks.require("lightning", (2, 6), 2)
 

@@ -50,7 +50,7 @@ def method_info(name: str, world: int = 4) -> MethodInfo:
                       found.bits_up, found.bits_down, bool(found.exact_cost), found.max_world,
                       found.growth.decode(), found.state_floats, d.lr, d.beta1, d.beta2, d.eps,
                       d.weight_decay, options,
-                      bool(library.lib.pride_method_on_device(name.encode())))
+                      not library.why_host_only(name, {}))
 
 
 def methods(world: int = 4) -> List[MethodInfo]:

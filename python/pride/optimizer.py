@@ -14,7 +14,7 @@ from ._world import MpiWorld
 from ._steps import betas_of
 from ._tensors import Slot, hash_as_float32, parts_of
 from ._agreement import digest
-from .errors import Error, InvalidArgument
+from .errors import Error, InvalidArgument, check_one_of
 from .methods import method_info
 
 _NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
@@ -130,8 +130,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             if differentiable:
                 raise InvalidArgument("pride: differentiable=True: a vote has no derivative")
             _virtual.check_setting(self._settings)
-            _one_of("on_non_finite", on_non_finite, ("raise", "skip"))
-            _one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
+            check_one_of("on_non_finite", on_non_finite, ("raise", "skip"))
+            check_one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
             if release_gradients and not overlap:
                 raise InvalidArgument("pride: release_gradients=True needs overlap=True: without it "
                                       "nothing is encoded before step()")
@@ -390,42 +390,3 @@ class Optimizer(Construction, torch.optim.Optimizer):
                 self._voters.close()
             if not isinstance(self._world, MpiWorld):
                 self._world.close()
-
-
-class DistributedLion(Optimizer):
-    """Distributed Lion: ranks vote with the sign of their own Lion update.
-
-    Liu et al. 2024, Algorithm 1 (arXiv:2404.00438): ``"vote"`` takes the majority, ``"average"``
-    the mean of the signs. Sends one bit a parameter up and one
-    (``"vote"``) or about log2(N + 1) (``"average"``) down, each (N - 1) / N times; see
-    ``optimizer.traffic()``. The arguments are those of :class:`Optimizer`.
-    """
-
-    def __init__(self, params: Iterable, lr: float = 1e-4,
-                 betas: Tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, *,
-                 aggregation: str = "vote", **kwargs: Any) -> None:
-        _one_of("aggregation", aggregation, ("vote", "average"))
-        super().__init__(params, lr, betas, None, weight_decay,
-                         method="dlion-vote" if aggregation == "vote" else "dlion-avg", **kwargs)
-
-
-class Lion(Optimizer):
-    """Lion (Chen et al. 2023) on the mean gradient of all ranks, which is exchanged in float32."""
-
-    _METHOD = "lion"
-
-    def __init__(self, params: Iterable, lr: float = 1e-4,
-                 betas: Tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0,
-                 **kwargs: Any) -> None:
-        super().__init__(params, lr, betas, None, weight_decay, method=self._METHOD, **kwargs)
-
-
-class LionCub(Lion):
-    """Lion Cub (arXiv:2411.16462): votes of few bits, momenta synchronised."""
-
-    _METHOD = "lion-cub"
-
-
-def _one_of(name, value, values):
-    if value not in values:
-        raise InvalidArgument(f"pride: {name} = {value!r}, must be one of {', '.join(values)}")

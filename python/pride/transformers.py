@@ -10,7 +10,8 @@ import transformers
 
 from . import _frameworks
 from .errors import InvalidArgument
-from .optimizer import DistributedLion, Optimizer
+from .lion import DistributedLion
+from .optimizer import Optimizer
 
 _frameworks.require("transformers", (5, 24), 5)
 

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <future>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string>
@@ -53,6 +54,8 @@ struct pride_state {
 };
 
 namespace pride::c {
+
+inline constexpr double kNotSet = std::numeric_limits<double>::quiet_NaN();
 
 // Keeps the text for pride_last_error().
 int failed(int code, const char* text) noexcept;

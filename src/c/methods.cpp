@@ -45,10 +45,13 @@ int pride_optimizer_mean_cost(const pride_optimizer* optimizer, int64_t step, pr
   });
 }
 
-int32_t pride_method_on_device(const char* name) {
-  int32_t answer = 0;
-  guarded([&] { answer = pride::method_info(&given(name, "name"), 1).on_device ? 1 : 0; });
-  return answer;
+int pride_method_why_host_only(const pride_options* options, const char** why) {
+  return guarded([&] {
+    thread_local std::string text;
+    const pride::OptimizerOptions all = options_of(given(options, "options"), 1);
+    text = pride::why_host_only(all.method, all.options);
+    given(why, "why") = text.c_str();
+  });
 }
 
 int pride_method_cost(const pride_options* options, const pride_layout* layout, int32_t world,

@@ -22,8 +22,10 @@ typedef struct pride_method {
 
 PRIDE_API uint64_t pride_method_count(void);
 PRIDE_API const char* pride_method_name(uint64_t index); /* NULL beyond the last */
-/* 1: it runs on devices; 0: on the host alone, or unknown. Since PRIDE_C_VERSION 5. */
-PRIDE_API int32_t pride_method_on_device(const char* name);
+/* Why the options' method runs on the host alone; "": it runs on devices. Other members of the
+ * options are not looked at. The text is valid until the thread's next call of it. Since
+ * PRIDE_C_VERSION 5. */
+PRIDE_API int pride_method_why_host_only(const pride_options* options, const char** why);
 /* Of a world of that many ranks. Texts are valid until the thread's next call of it. */
 PRIDE_API int pride_method_info(const char* name, int32_t world, pride_method* out);
 PRIDE_API int pride_method_option(const char* name, uint64_t index, const char** option,

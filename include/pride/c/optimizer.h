@@ -42,9 +42,9 @@ typedef struct pride_options {
    * 1: pride_optimizer_hand_over(). Since PRIDE_C_VERSION 5. */
   int32_t virtual_workers;
   /* The device of all parameters, gradients and state, where the method runs. Arrays are then
-   * PRIDE_CUDA, and state buffers are in the device's memory. NULL: the host. For methods with
-   * pride_method_on_device(); those that orthogonalise matrices need `orthogonalise`. Since
-   * PRIDE_C_VERSION 5. */
+   * PRIDE_CUDA, and state buffers are in the device's memory. NULL: the host. Not for
+   * methods of which pride_method_why_host_only() says why; those that orthogonalise matrices need
+   * `orthogonalise`. Since PRIDE_C_VERSION 5. */
   pride_device* device;
   pride_orthogonalise orthogonalise;
   void* orthogonalise_user;

@@ -1,0 +1,102 @@
+// Options of an optimizer in the C interface.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+
+#include "c/handles.h"
+
+namespace pride::c {
+namespace {
+
+std::optional<double> value_of(double v) { return std::isnan(v) ? std::nullopt : std::optional(v); }
+
+std::function<void(std::span<double>)> sum_of(pride_sum_of_parts function, void* user) {
+  if (function == nullptr) return nullptr;
+  return [function, user](std::span<double> values) {
+    char why[1024] = "";
+    if (function(user, values.data(), values.size(), why, sizeof why) == 0) return;
+    why[sizeof why - 1] = '\0';
+    throw CommError(concat("sum of the model's parts: ", why));
+  };
+}
+
+}  // namespace
+
+ParamGroup group_of(const pride_group& v) {
+  return {value_of(v.lr), value_of(v.beta1), value_of(v.beta2), value_of(v.eps),
+          value_of(v.weight_decay)};
+}
+
+pride_group group_of(const ParamGroup& v) {
+  return {v.lr.value_or(kNotSet), v.beta1.value_or(kNotSet), v.beta2.value_or(kNotSet),
+          v.eps.value_or(kNotSet), v.weight_decay.value_or(kNotSet)};
+}
+
+OptimizerOptions options_of(const pride_options& given_options, int world) {
+  constexpr std::size_t kFirstSize = offsetof(pride_options, vote_weight);  // of version 1
+  const std::size_t size = given_options.struct_size;
+  PRIDE_CHECK(size >= kFirstSize, "pride_options: struct_size is ", size, ", must be ", kFirstSize,
+              " or more: begin with pride_options_init()");
+  pride_options o;
+  pride_options_init(&o, sizeof o);
+  std::memcpy(&o, &given_options, std::min(size, sizeof o));
+  PRIDE_CHECK(o.n_options == 0 || (o.names && o.values), o.n_options, " options at NULL");
+  PRIDE_CHECK(o.n_groups == 0 || o.groups, o.n_groups, " groups at NULL");
+  OptimizerOptions options;
+  options.method = &given(o.method, "method");
+  for (std::uint64_t i = 0; i < o.n_options; ++i) {
+    options.options[&given(o.names[i], "the name of an option")] =
+        &given(o.values[i], "the value of an option");
+  }
+  if (o.groups != nullptr) {
+    options.groups.clear();
+    for (std::uint64_t g = 0; g < o.n_groups; ++g) options.groups.push_back(group_of(o.groups[g]));
+  }
+  options.non_finite = o.skip_non_finite ? NonFinitePolicy::kSkip : NonFinitePolicy::kRaise;
+  options.clip_global_norm = o.clip_global_norm;
+  options.bucket_coords = o.bucket_coords;
+  options.overlap = o.overlap != 0;
+  options.exchange_threads = o.exchange_threads;
+  options.seed = o.seed;
+  options.vote_weight = o.vote_weight;
+  options.virtual_workers = o.virtual_workers;
+  if (o.device != nullptr) options.device = o.device->device;
+  options.orthogonalise = orthogonalise_of(o.orthogonalise, o.orthogonalise_user);
+  options.sum_of_parts = sum_of(o.sum_of_parts, o.sum_of_parts_user);
+  if (o.node_of_rank != nullptr) {
+    if (o.virtual_workers > 0) world = o.virtual_workers;
+    options.nodes = Nodes(std::span(o.node_of_rank, static_cast<std::size_t>(world)));
+  }
+  return options;
+}
+
+}  // namespace pride::c
+
+void pride_options_init(pride_options* options, uint32_t struct_size) {
+  if (options == nullptr) return;
+  static const pride::OptimizerOptions defaults;
+  const pride_options all = {.struct_size = struct_size,
+                             .skip_non_finite = 0,
+                             .method = "dlion-vote",
+                             .names = nullptr,
+                             .values = nullptr,
+                             .n_options = 0,
+                             .groups = nullptr,
+                             .n_groups = 0,
+                             .bucket_coords = defaults.bucket_coords,
+                             .seed = defaults.seed,
+                             .clip_global_norm = 0,
+                             .overlap = 0,
+                             .exchange_threads = defaults.exchange_threads,
+                             .node_of_rank = nullptr,
+                             .vote_weight = defaults.vote_weight,
+                             .virtual_workers = 0,
+                             .device = nullptr,
+                             .orthogonalise = nullptr,
+                             .orthogonalise_user = nullptr,
+                             .sum_of_parts = nullptr,
+                             .sum_of_parts_user = nullptr};
+  std::memcpy(options, &all, std::min<std::size_t>(struct_size, sizeof all));
+}
