@@ -1,6 +1,7 @@
-// bfloat16 against plain code over the bits, on every instruction set.
+// bfloat16, and the two halves of a float32 value, on every instruction set.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: the nearer of the two neighbours in double arithmetic, ties to the even one.
+// Oracle: the nearer of the two neighbours in double arithmetic; ties go to the even one, or of
+// halves away from zero.
 #include "pride/bf16.h"
 
 #include <bit>
@@ -8,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/floats.h"
 #include "kernels/isa_test.h"
 #include "pride/random_bits.h"
 #include "support/grid.h"
@@ -17,24 +19,25 @@ namespace {
 
 using grid::Guarded;
 
-float as_float(std::uint16_t high) { return std::bit_cast<float>(std::uint32_t{high} << 16); }
+float as_float(unsigned high) { return std::bit_cast<float>(std::uint32_t{high} << 16); }
+
+// Above the largest number comes 2^128, as far from it as its neighbour below.
+double magnitude(unsigned high) {
+  return (high & 0x7FFFu) == 0x7F80u ? 0x1p128 : std::abs(static_cast<double>(as_float(high)));
+}
 
 std::uint16_t nearest(float value) {
   const auto down = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
   const auto up = static_cast<std::uint16_t>(down + 1);
   if (!std::isfinite(value)) return down;
-  const double low = std::abs(static_cast<double>(as_float(down)));
-  // above the largest number comes 2^128, as far from it as its neighbour below
-  const double high =
-      std::isinf(as_float(up)) ? 0x1p128 : std::abs(static_cast<double>(as_float(up)));
+  const double low = magnitude(down), high = magnitude(up);
   const double x = std::abs(static_cast<double>(value));
   if (x - low != high - x) return x - low < high - x ? down : up;
   return down % 2 == 0 ? down : up;
 }
 
-class Bf16 : public OnEveryIsa {};
-
-TEST_P(Bf16, RoundsToTheNearestAndTiesToEven) {
+// Numbers of all kinds, with ties among them; `last` where vectors end.
+std::vector<float> numbers(std::uint32_t last) {
   std::vector<float> values;
   for (std::uint64_t i = 0; i < 100'003; ++i) {
     auto bits = static_cast<std::uint32_t>(mix64(1, i));
@@ -46,10 +49,16 @@ TEST_P(Bf16, RoundsToTheNearestAndTiesToEven) {
                         std::numeric_limits<float>::infinity()}) {
     values.push_back(v);
   }
-  // ties that go up, also where vectors end
   do {
-    values.push_back(std::bit_cast<float>(0x3F818000u));
+    values.push_back(std::bit_cast<float>(last));
   } while (values.size() % 32 != 31);
+  return values;
+}
+
+class Bf16 : public OnEveryIsa {};
+
+TEST_P(Bf16, RoundsToTheNearestAndTiesToEven) {
+  std::vector<float> values = numbers(0x3F818000u);  // ties that go up
   Guarded<float> in(values, 1);
   Guarded<std::uint16_t> out(values.size());
   to_bf16(in.span(), {reinterpret_cast<BFloat16*>(out.span().data()), values.size()});
@@ -84,6 +93,69 @@ TEST_P(Bf16, EveryNumberComesBack) {
 }
 
 PRIDE_ON_EVERY_ISA(Bf16);
+
+// Ties away from zero.
+unsigned nearest_or_beyond(float value) {
+  const std::uint32_t down = std::bit_cast<std::uint32_t>(value) >> 16;
+  if (std::isinf(value)) return down;
+  const double x = std::abs(static_cast<double>(value));
+  return x - magnitude(down) < magnitude(down + 1) - x ? down : down + 1;
+}
+
+class Halves : public OnEveryIsa {};
+
+TEST_P(Halves, AreTheNearestBFloat16AndAllThatIsBeyondIt) {
+  const std::vector<float> values = numbers(0x3F808000u);  // ties
+  const std::size_t n = values.size();
+  Guarded<float> in(values, 1), back(std::vector<float>(n), 3);
+  Guarded<std::uint16_t> upper(n), lower(n);
+  split(in.span(), upper.span().data(), lower.span().data());
+  join(upper.span().data(), lower.span().data(), back.span());
+  const auto high = upper.values();
+  const auto again = back.values();
+  for (std::size_t i = 0; i < n; ++i) {
+    ASSERT_EQ(high[i], nearest_or_beyond(values[i])) << values[i] << " at " << i;
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(again[i]), std::bit_cast<std::uint32_t>(values[i])) << i;
+  }
+  EXPECT_TRUE(in.intact() && back.intact() && upper.intact() && lower.intact());
+}
+
+TEST_P(Halves, OfAnEditedValueAreOneThatRoundsToIt) {
+  std::vector<std::uint16_t> lower;
+  for (const unsigned x : {0u, 1u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu, 0x1234u, 0xABCDu}) {
+    lower.push_back(static_cast<std::uint16_t>(x));
+  }
+  const std::size_t n = lower.size();
+  std::vector<float> x(n);
+  std::vector<std::uint16_t> again(n), rest(n);
+  for (unsigned high = 0; high < 65536; ++high) {
+    const std::vector<std::uint16_t> upper(n, static_cast<std::uint16_t>(high));
+    join(upper.data(), lower.data(), x);
+    split(x, again.data(), rest.data());
+    for (std::size_t i = 0; i < n; ++i) {
+      if ((high & 0x7FFFu) > 0x7F80u) {
+        ASSERT_TRUE(std::isnan(x[i])) << high;
+      } else {
+        ASSERT_EQ(again[i], high) << lower[i] << " gives " << x[i];
+      }
+    }
+  }
+}
+
+TEST_P(Halves, KeepNaN) {
+  for (const std::uint32_t bits : {0x7FFFFFFFu, 0xFFFFFFFFu, 0x7F800001u, 0xFF800001u}) {
+    std::vector<float> x(37, std::bit_cast<float>(bits)), back(37);
+    std::vector<std::uint16_t> upper(37), lower(37);
+    split(x, upper.data(), lower.data());
+    join(upper.data(), lower.data(), back);
+    for (const float y : back) {
+      ASSERT_TRUE(std::isnan(y)) << bits;
+      ASSERT_EQ(std::signbit(y), (bits >> 31) != 0) << bits;
+    }
+  }
+}
+
+PRIDE_ON_EVERY_ISA(Halves);
 
 }  // namespace
 }  // namespace pride::bf16_test
