@@ -61,6 +61,12 @@ inline ::testing::AssertionResult has(const std::string& text, const std::string
   return ::testing::AssertionFailure() << '"' << text << "\" has no \"" << part << '"';
 }
 
+inline CoordinatorOptions with_quorum(QuorumOptions quorum) {
+  CoordinatorOptions options;
+  options.quorum = quorum;
+  return options;
+}
+
 inline std::string secret_of(const std::string& name) {
   std::string secret(kSecretBytes, 's');
   for (std::size_t i = 0; i < std::min(name.size(), secret.size()); ++i) secret[i] = name[i];

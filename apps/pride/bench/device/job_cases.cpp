@@ -1,113 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/device/job_cases.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
+#include "bench/device/job_maker.h"
 
 namespace pride {
 namespace {
 
 using namespace device;
 
-class Maker {
- public:
-  Maker(JobMemory& memory, const JobOptions& options)
-      : memory_(memory), options_(options), random_(options.seed) {}
-
-  std::size_t n = 0;  // coordinates of the next job
-
-  // Mostly of the size of gradients; one in eight is a zero of either sign, one in 64 tiny.
-  float value() {
-    const std::uint32_t which = word();
-    if (which % 8 == 0) return which & 256 ? -0.0f : 0.0f;
-    const float x = std::uniform_real_distribution<float>(-1, 1)(random_);
-    return which % 64 == 1 ? x * 0x1p-140f : x;
-  }
-  std::uint32_t word() { return static_cast<std::uint32_t>(random_()); }
-  u64 word64() { return u64{word()} << 32 | word(); }
-
-  float* floats(std::size_t count) {
-    std::vector<float> values(drawn(count));
-    for (float& x : values) x = value();
-    return memory_.array<float>(values, count);
-  }
-  float* floats() { return floats(n); }
-  float* positive_floats() {
-    std::vector<float> values(drawn(n));
-    for (float& x : values) x = std::abs(value());
-    return memory_.array<float>(values, n);
-  }
-  u64* words(std::size_t count) {
-    std::vector<u64> values(drawn(count));
-    for (u64& x : values) x = word64();
-    return memory_.array<u64>(values, count);
-  }
-  u64* bits() { return words((n + 63) / 64); }
-
-  Values values() {
-    const u32 any = word() % 3, dtype = options_.dtype.value_or(any);
-    const float factor = word() % 2 == 0 ? 1.0f : 0.37f;
-    if (dtype == kFloat32) return {floats(), dtype, factor};
-    return {halves(dtype), dtype, factor};
-  }
-  u16* halves(u32 dtype) {
-    std::vector<u16> values(drawn(n));
-    for (u16& x : values) x = dtype == kBFloat16 ? to_bfloat16(value()) : to_float16(value());
-    return memory_.array<u16>(values, n);
-  }
-  // Floats or halves, of which `upper` may have been changed.
-  Halves parameters() {
-    const u32 any = word() % 3, dtype = options_.dtype.value_or(any);
-    if (dtype != kBFloat16) return {floats(), nullptr};
-    u16* const upper = halves(kBFloat16);
-    return {upper, random_halves()};
-  }
-  // Floats; or bfloat16, where no dtype is given.
-  Stored momenta() {
-    if (word() % 2 == 0 || options_.dtype) return {floats(), 0};
-    return {halves(kBFloat16), 1};
-  }
-  u16* random_halves() {
-    std::vector<u16> values(drawn(n));
-    for (u16& x : values) x = static_cast<u16>(word());
-    return memory_.array<u16>(values, n);
-  }
-  Fault fault() {
-    const std::uint32_t none[1] = {kNoTensor};
-    return {memory_.array<std::uint32_t>(none), word() % 100};
-  }
-  // None, one without a fault, or one with a fault.
-  const u32* guard() {
-    const u32 kind = word() % 4;
-    const std::uint32_t fault[1] = {kind == 0 ? 7 : kNoTensor};
-    return kind == 3 ? nullptr : memory_.array<std::uint32_t>(fault);
-  }
-  // One NaN or Inf in one of two jobs.
-  Values broken_values() {
-    if (word() % 2 == 0 || options_.period != 0) return values();
-    std::vector<float> x(n);
-    for (float& y : x) y = value();
-    using Limits = std::numeric_limits<float>;
-    x[word() % n] = word() % 2 == 0 ? Limits::infinity() : -Limits::quiet_NaN();
-    return {memory_.array<float>(x), kFloat32, 1.0f};
-  }
-  Betas betas() { return {0.9f, 0.1f, 0.99f, 0.01f}; }
-  Rate rate() { return {0.999f, 0.0137f}; }
-  Hash hash() { return {word64(), word(), word() % 2 == 0 ? 0 : ~u64{0}}; }
-
- private:
-  std::size_t drawn(std::size_t count) const {
-    return options_.period == 0 ? count : std::min(count, options_.period);
-  }
-
-  JobMemory& memory_;
-  const JobOptions options_;
-  std::mt19937 random_;
-};
-
 // Values are made in the order of declarations, so that both makers draw the same.
-Narrow narrow(Maker& make) {
+Narrow narrow(JobMaker& make) {
   Narrow job{};
   job.values = make.halves(kFloat16);
   job.master = make.floats();
@@ -115,7 +17,7 @@ Narrow narrow(Maker& make) {
   return job;
 }
 
-ApplyCounts apply_counts_job(Maker& make) {
+ApplyCounts apply_counts_job(JobMaker& make) {
   ApplyCounts job{};
   job.n_planes = 1 + make.word() % 4;
   job.stride = (make.n + 63) / 64 + make.word() % 3;
@@ -127,7 +29,7 @@ ApplyCounts apply_counts_job(Maker& make) {
   return job;
 }
 
-ApplyPacked apply_packed_job(Maker& make) {
+ApplyPacked apply_packed_job(JobMaker& make) {
   ApplyPacked job{};
   job.n_digits = 2 + make.word() % 12;
   job.first_word = make.word() % 50;
@@ -141,7 +43,7 @@ ApplyPacked apply_packed_job(Maker& make) {
   return job;
 }
 
-AdamW adamw_job(Maker& make) {
+AdamW adamw_job(JobMaker& make) {
   AdamW job{};
   job.g = make.values();
   job.m = make.floats();
@@ -154,7 +56,7 @@ AdamW adamw_job(Maker& make) {
   return job;
 }
 
-SgdMomentum sgd_job(Maker& make) {
+SgdMomentum sgd_job(JobMaker& make) {
   SgdMomentum job{};
   job.g = make.values();
   job.m = make.floats();
@@ -167,7 +69,7 @@ SgdMomentum sgd_job(Maker& make) {
   return job;
 }
 
-ApplySigns apply_signs_job(Maker& make) {
+ApplySigns apply_signs_job(JobMaker& make) {
   ApplySigns job{};
   job.positive = make.bits();
   job.nonzero = make.word() % 2 == 0 ? make.bits() : nullptr;
@@ -181,16 +83,16 @@ ApplySigns apply_signs_job(Maker& make) {
 struct Blocks {
   u64 lead, n;
 };
-Blocks blocks(Maker& make) {
+Blocks blocks(JobMaker& make) {
   const u64 lead = make.word() % 64 * 64;
   return {lead, (lead + make.n + kScaleBlock - 1) / kScaleBlock};
 }
-Feedback feedback(Maker& make) {
+Feedback feedback(JobMaker& make) {
   if (make.word() % 2 == 0) return {0.9f, 1, 0.0137f};
   return {0.9f, 0.1f, 1};
 }
 
-Compress compress_job(Maker& make) {
+Compress compress_job(JobMaker& make) {
   Compress job{};
   const Blocks of = blocks(make);
   job.g = make.word() % 4 == 0 ? Values{nullptr, kFloat32, 1} : make.broken_values();
@@ -206,7 +108,7 @@ Compress compress_job(Maker& make) {
   return job;
 }
 
-KeepFeedback keep_feedback_job(Maker& make) {
+KeepFeedback keep_feedback_job(JobMaker& make) {
   KeepFeedback job{};
   const Blocks of = blocks(make);
   job.g = make.word() % 4 == 0 ? Values{nullptr, kFloat32, 1} : make.values();
@@ -219,7 +121,7 @@ KeepFeedback keep_feedback_job(Maker& make) {
   return job;
 }
 
-ApplyScaled apply_scaled_job(Maker& make) {
+ApplyScaled apply_scaled_job(JobMaker& make) {
   ApplyScaled job{};
   const Blocks of = blocks(make);
   job.bits = make.bits();
@@ -230,17 +132,17 @@ ApplyScaled apply_scaled_job(Maker& make) {
   return job;
 }
 
-Lines lines(Maker& make, u32 bits) {
+Lines lines(JobMaker& make, u32 bits) {
   const u64 words = (make.n + 63) / 64, first = make.word() % 20;
   const u64 n_words = first + words + make.word() % 20;
   return {make.words(n_words * bits), first, n_words, bits};
 }
-u32 width_of_sums(Maker& make) {
+u32 width_of_sums(JobMaker& make) {
   const u32 widths[4] = {0, 1, 2, 4};
   return widths[make.word() % 4];
 }
 
-Measure measure_job(Maker& make) {
+Measure measure_job(JobMaker& make) {
   Measure job{};
   const u64 lead = make.word() % 64 * 64;
   const bool rows = make.word() % 2 == 0;
@@ -260,7 +162,7 @@ Measure measure_job(Maker& make) {
   return job;
 }
 
-Levels levels_job(Maker& make) {
+Levels levels_job(JobMaker& make) {
   Levels job{};
   job.g = make.broken_values();
   job.m = make.floats();
@@ -279,7 +181,7 @@ Levels levels_job(Maker& make) {
 }
 
 // A multiple of 64 values.
-LevelValues level_values_job(Maker& make) {
+LevelValues level_values_job(JobMaker& make) {
   LevelValues job{};
   make.n = (make.n + 63) / 64 * 64;
   job.values = make.floats();
@@ -291,7 +193,7 @@ LevelValues level_values_job(Maker& make) {
 }
 
 // Of 3 n coordinates.
-SampleBlends sample_blends_job(Maker& make) {
+SampleBlends sample_blends_job(JobMaker& make) {
   SampleBlends job{};
   const u64 n = make.n;
   make.n = 3 * n;
@@ -304,7 +206,7 @@ SampleBlends sample_blends_job(Maker& make) {
   return job;
 }
 
-SampleLevels sample_levels_job(Maker& make) {
+SampleLevels sample_levels_job(JobMaker& make) {
   SampleLevels job{};
   const u64 n = make.n;
   make.n = 3 * n;
@@ -327,7 +229,7 @@ void append(Jobs& jobs, const Job& job) {
 }
 
 // Braced lists are evaluated from left to right.
-void append_job(Kernel kernel, Maker& make, Jobs& jobs) {
+void append_job(Kernel kernel, JobMaker& make, Jobs& jobs) {
   const u64 n = make.n;
   switch (kernel) {
     case Kernel::k_widen:
@@ -393,7 +295,7 @@ void append_job(Kernel kernel, Maker& make, Jobs& jobs) {
 
 Jobs random_jobs(Kernel kernel, std::span<const std::size_t> sizes, const JobOptions& options,
                  JobMemory& memory) {
-  Maker make(memory, options);
+  JobMaker make(memory, options);
   Jobs jobs;
   for (const std::size_t n : sizes) {
     make.n = n;

@@ -9,9 +9,8 @@
 #include <cstring>
 
 #include "base/floats.h"
-#include "bench/kernels/add_row.h"
+#include "bench/kernels/row_parts.h"
 #include "kernels/kernels.h"
-#include "kernels/levels.h"
 #include "kernels/log2.h"
 #include "kernels/planes.h"
 #include "kernels/radix.h"
@@ -23,65 +22,10 @@
 namespace pride::app {
 namespace {
 
-using namespace kernels;
+using namespace row_parts;
 
-using Words = std::span<std::uint64_t>;
-using Floats = std::span<float>;
-using Lines = std::span<const std::uint64_t* const>;
-
-// Decay takes off one unit in the last place: parameters stay in range, and away from denormals,
-// however often a step is repeated.
-constexpr Step kStep{.decay = 0x1.fffffep-1f, .lr = 3e-4f};
-constexpr Blend kBlend{0.9f, 0.1f, 0.99f, 0.01f};
-constexpr HashWords kHash{.key = 1, .first_word = 0};
-constexpr PhiloxKey kKey{.seed = 7, .step = 3, .rank = 1};
 constexpr Feedback kFeedback{.keep = 0.9f, .take = 1, .rate = 1e-3f};
 constexpr AdamScalars kAdam{0.9f, 0.1f, 0.999f, 0.001f, 1e-3f, 1, 1e-8f, kStep.decay};
-
-// What a kernel reads, writes, or both.
-constexpr Piece<float> kIn{4}, kOut{4}, kInOut{8};
-constexpr Piece<BFloat16> kHalves{2};
-
-double per_bit(std::size_t n) { return static_cast<double>(n) / 8; }
-Piece<std::uint64_t> bits(std::size_t n = 1) { return {per_bit(n), n}; }
-Pointers<std::uint64_t> sign_rows(std::size_t n) { return {{per_bit(n), n}}; }
-Pointers<float> float_rows(std::size_t n) { return {{4 * static_cast<double>(n), n}}; }
-std::size_t n_words(const KernelArrays& a) { return a.n_words(); }
-
-std::string per_row(std::size_t n) { return "/" + std::to_string(n); }
-
-auto make_positive(std::size_t i) {
-  return [i](KernelArrays& a) {
-    for (float& value : a.array(i)) value = std::abs(value);
-  };
-}
-
-// Several kernels of a method work on one block, which stays in the cache.
-constexpr std::size_t kBlock = 4096;  // coordinates
-struct Block {
-  std::size_t at;            // first coordinate
-  std::span<float> u;        // room of the block's own
-  std::span<std::int8_t> q;  // the same for levels
-};
-
-Floats cut(Floats x, const Block& b) { return x.subspan(b.at, b.u.size()); }
-Words cut(Words lines, const Block&) { return lines; }
-
-// Calls body(block, its part of the floats, all bits) for each block. Adds up what it returns.
-template <typename Body>
-auto by_block(Body body) {
-  return [body](Floats first, auto... more) {
-    alignas(64) std::array<float, kBlock> u;
-    alignas(64) std::array<std::int8_t, kBlock> q;
-    decltype(body(Block{}, first, more...)) sum{};
-    for (std::size_t at = 0; at < first.size(); at += kBlock) {
-      const std::size_t k = std::min(kBlock, first.size() - at);
-      const Block b{at, std::span(u).first(k), std::span(q).first(k)};
-      sum += body(b, cut(first, b), cut(more, b)...);
-    }
-    return sum;
-  };
-}
 
 void add_signs(std::vector<KernelRow>& rows) {
   const AddRow add(rows);
@@ -158,115 +102,6 @@ void add_counts(std::vector<KernelRow>& rows, std::size_t n) {
     draw_planes({sum, n_planes, positive.size()}, world, kKey, kHash, positive);
   };
   add("draw_planes", draw, counts, bits());
-}
-
-constexpr float kScale = 0.5f;  // mean magnitude of the arrays
-
-// A rank's levels of p bits: to nearest with a known scale, with that of each block, from floats
-// alone, and stochastic.
-void add_encoding(std::vector<KernelRow>& rows, int p) {
-  const AddRow add(rows, "/p" + std::to_string(p));
-  const int largest = largest_level(p);
-  const float inv = kScale * static_cast<float>(largest);
-  const auto lines = bits(static_cast<std::size_t>(p));
-  const auto pack = [p](const Block& b, Words out) {
-    pack_levels(b.q, {out.size() / static_cast<std::size_t>(p), p}, b.at / 64, out);
-    return std::size_t{0};
-  };
-  add("lion_quantise+pack_levels", by_block([=](const Block& b, Floats g, Floats m, Words out) {
-        const std::size_t found = lion_quantise(g, kBlend, inv, largest, m, b.q);
-        return found + pack(b, out);
-      }),
-      kIn, kInOut, lines);
-  add("lion_blend+sum_abs+quantise+pack_levels",
-      by_block([=](const Block& b, Floats g, Floats m, Words out) {
-        const std::size_t found = lion_blend(g, kBlend, m, b.u);
-        const auto total = static_cast<float>(sum_abs(b.u));
-        quantise(b.u, inv / kScale * static_cast<float>(b.u.size()) / total / 2, largest, b.q);
-        return found + pack(b, out);
-      }),
-      kIn, kInOut, lines);
-  add("quantise+pack_levels", by_block([=](const Block& b, Floats u, Words out) {
-        quantise(u, inv, largest, b.q);
-        return pack(b, out);
-      }),
-      kIn, lines);
-  add("uniforms+quantise+pack_levels", by_block([=](const Block& b, Floats u, Words out) {
-        PhiloxKey key = kKey;
-        key.first_coord = b.at;
-        uniforms(key, b.u);
-        quantise(u, inv, largest, b.u, b.q);
-        return pack(b, out);
-      }),
-      kIn, lines);
-}
-
-// Codes whose bits are all set are none of the levels'.
-void clear_impossible(Words lines, LevelShape shape) {
-  for (std::size_t word = 0; word < shape.n_words; ++word) {
-    std::uint64_t impossible = ~std::uint64_t{0};
-    const std::size_t first = shape.at(word);
-    for (int b = 0; b < shape.bits; ++b) {
-      impossible &= lines[first + static_cast<std::size_t>(b) * shape.width(word)];
-    }
-    lines[first] &= ~impossible;
-  }
-}
-
-void add_level_votes(std::vector<KernelRow>& rows, int p, std::size_t n) {
-  const AddRow add(rows, per_row(n) + "/p" + std::to_string(p));
-  const auto n_lines = static_cast<std::size_t>(p);
-  const auto levels = sign_rows(n * n_lines);
-  const auto firsts = [=](Lines lines) {  // of each rank's lines
-    std::vector<const std::uint64_t*> first;
-    for (std::size_t i = 0; i < lines.size(); i += n_lines) first.push_back(lines[i]);
-    return first;
-  };
-  const auto possible = [=](KernelArrays& a) {
-    for (std::size_t r = 0; r < n; ++r) {
-      clear_impossible(a.piece<std::uint64_t>(r * n_lines, n_lines), {a.n_words(), p});
-    }
-  };
-  const auto binary = [=](Lines lines, Words out) {
-    return vote_levels({firsts(lines), {out.size(), p}}, kHash, out);
-  };
-  add("vote_levels", binary, levels, bits()).prepare = possible;
-  const auto ternary = [=](Lines lines, Words positive, Words nonzero) {
-    return vote_levels_ternary({firsts(lines), {positive.size(), p}}, positive, nonzero);
-  };
-  add("vote_levels_ternary", ternary, levels, bits(), bits()).prepare = possible;
-}
-
-void vote_on_sums(std::span<std::uint32_t> sums, std::size_t n, Words positive) {
-  vote_sums({reinterpret_cast<const std::int32_t*>(sums.data()), n}, kHash, positive, {});
-}
-
-// Scales, and error feedback: what goes with the levels.
-void add_around_levels(std::vector<KernelRow>& rows) {
-  const AddRow add(rows);
-  add(PRIDE_KERNEL(add), kIn, kInOut);
-  add(PRIDE_KERNEL(lion_blend), kIn, kBlend, kInOut, kOut);
-  add("blend_only+sum_abs", by_block([](const Block& b, Floats g, Floats m) {
-        blend_only(g, kBlend, m, b.u);
-        return sum_abs(b.u);
-      }),
-      kIn, kIn);
-  add("quantise+keep_level_error", by_block([](const Block& b, Floats u, Floats e) {
-        quantise(u, 7 * kScale, 7, b.q);
-        keep_level_error(u, b.q, 1 / (7 * kScale), e);
-        return 0;
-      }),
-      kIn, kOut);
-  add("unpack_levels+levels_to_floats/p4", by_block([](const Block& b, Floats x, Words lines) {
-        unpack_levels(lines, {lines.size() / 4, 4}, b.at / 64, b.q);
-        levels_to_floats(b.q, 0.1f, x);
-        return 0;
-      }),
-      kOut, bits(4));
-  const auto n = [](KernelArrays& a) { return a.n(); };
-  add("vote_sums", vote_on_sums, Piece<std::uint32_t>{4}, n, bits()).prepare = [](auto& a) {
-    for (auto& sum : a.numbers()) sum = sum % 5 - 2;  // ties are among them
-  };
 }
 
 void add_feedback(std::vector<KernelRow>& rows) {
@@ -391,10 +226,9 @@ std::vector<KernelRow> kernel_rows(std::span<const std::size_t> n_rows) {
     add_votes(rows, n);
     add_counts(rows, n);
     add_means(rows, n);
-    for (const int p : {2, 4, 8}) add_level_votes(rows, p, n);
+    add_level_votes(rows, n);
   }
-  for (const int p : {2, 4, 8}) add_encoding(rows, p);
-  add_around_levels(rows);
+  add_levels(rows);
   add_feedback(rows);
   add_ternary(rows);
   add_sparse(rows);
