@@ -173,8 +173,7 @@ void run_exchange(const MethodArguments& args) {
 
 // The GPUs of a machine in turn. Methods of the host are left out, and the table says why.
 void go_to_gpu(Communicator& comm, MethodBench& how, RowPrinter& print) {
-  const auto n = static_cast<int>(std::max<std::size_t>(1, cuda_report().gpus.size()));
-  how.device = cuda_device(local_rank(comm) % n);
+  how.device = gpu_of_rank(comm);
   print.note(how.device->name());
   std::erase_if(how.methods, [&](const std::string& method) {
     const MethodChoice choice = parse_method(method);

@@ -63,12 +63,12 @@ NetworkModel network_of(Communicator& comm, const PlanArguments& args) {
 }
 
 // As given, or measured where the model is on a GPU.
-DeviceModel gpu_of(const PlanArguments& args) {
+DeviceModel gpu_of([[maybe_unused]] Communicator& comm, const PlanArguments& args) {
   const double operations = args.device_operations.value_or(0);
 #if PRIDE_HAVE_TORCH
   const bool is_there = args.workload.device == "cuda" && args.workload.run_on != "host";
   if (is_there && args.device_memory.empty()) {
-    const GpuRates rates = measure_rates(*cuda_device(0), kCopied, args.seconds / 4, 3);
+    const GpuRates rates = measure_rates(*gpu_of_rank(comm), kCopied, args.seconds / 4, 3);
     return {.bytes_per_s = rates.memory,
             .host_bytes_per_s = std::min(rates.to_host, rates.from_host),
             .operations_per_s = operations};
@@ -92,7 +92,7 @@ Plan gather(Communicator& comm, const PlanArguments& args) {
   Plan plan;
   PlanFacts& facts = plan.facts;
   facts.exchange_threads = args.exchange_threads;
-  facts.device = gpu_of(args);
+  facts.device = gpu_of(comm, args);
   facts.network = network_of(comm, args);
   if (args.bandwidth.empty()) facts.transport = comm.transport();
   const int beside = ranks_on_this_host(comm);

@@ -172,7 +172,8 @@ class Optimizer {
   // keeps its dtype.
   // A bfloat16 parameter is the upper half of its master, rounded to nearest, ties away from zero;
   // the optimizer holds the other 16 bits. One that the caller has changed keeps them: its master
-  // is within half a place of bfloat16 of it. save() reads the parameters where they lay last.
+  // is within half a place of bfloat16 of it. save() reads the parameters where they lay last, so
+  // that these must still be there: place() tells new places.
 
   // Checks where the parameters lie, as every call with `params` does: for masters to be there
   // before a save or a load. Between steps.

@@ -63,6 +63,11 @@ def in_place_of(given, model, make, arguments, schedulers=()):
         raise InvalidArgument(f"pride: a scheduler of the {kind} would go on with that: make pride's "
                               "optimizer yourself, and the scheduler over it")
     names = {id(p): name for name, p in model.named_parameters()}
+    others = [i for i, group in enumerate(given.param_groups) for p in group["params"]
+              if id(p) not in names]
+    if others:
+        raise InvalidArgument(f"pride: group {others[0]} of the {kind} has a parameter that is not the "
+                              "model's")
     usual, arguments = given.defaults["lr"], dict(arguments)
     rate, decay = arguments.pop("lr", usual), arguments.pop("weight_decay", None)
     decays = any(group.get("weight_decay") for group in given.param_groups)
@@ -102,7 +107,8 @@ class Meter:
     @torch.no_grad()
     def _read(self, *_):
         """Parameters and momenta of the sample, before a step."""
-        slots = sorted(self._optimizer._slots, key=lambda slot: -slot.n)[:_TENSORS]
+        slots = sorted((slot for slot in self._optimizer._slots if slot.n),
+                       key=lambda slot: -slot.n)[:_TENSORS]
         self._before = []
         for slot in slots:
             starts = range(0, slot.n, max(_RUN, -(-slot.n * _RUN // _SAMPLE)))

@@ -137,8 +137,9 @@ def check_shards(slots, settings, world):
             "hold other shards" if len(shared) > 1 else None)
         if problem:
             raise InvalidArgument(f"pride: {slot.name} {problem}")
-        meshes.add(tuple(ranks))
-        groups.update({(tuple(ranks), d): mesh.get_group(d) for d in range(mesh.ndim)
+        key = tuple(ranks), tuple(mesh.mesh.shape)
+        meshes.add(key)
+        groups.update({(key, d): mesh.get_group(d) for d in range(mesh.ndim)
                        if mesh.size(d) > 1})
     if settings["overlap"]:
         raise InvalidArgument("pride: overlap=True: FSDP's gradients are complete after backward")
@@ -148,7 +149,7 @@ def check_shards(slots, settings, world):
     refused = (
         f"{plain} is not sharded and {sharded[0].name} is: ranks of one replica would step apart. "
         "Shard it, or give it an optimizer of its own over all ranks" if plain else
-        f"clip_global_norm: they lie on {len(meshes)} meshes of different ranks, whose squares would "
+        f"clip_global_norm: they lie on {len(meshes)} different meshes, whose squares would "
         "be added more than once; shard all over one mesh" if settings["clip_global_norm"] and
         len(meshes) > 1 else None)
     if refused:

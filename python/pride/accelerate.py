@@ -10,6 +10,7 @@ import accelerate
 import torch
 
 from . import _frameworks
+from .errors import InvalidArgument
 from .lion import DistributedLion
 from .optimizer import Optimizer
 
@@ -44,12 +45,15 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
         was not among them.
 
     Raises:
-        InvalidArgument: the accelerator does not wrap the model in DistributedDataParallel; or a
-            scheduler belongs to an optimizer that is replaced.
+        InvalidArgument: the accelerator does not wrap the model in DistributedDataParallel; there are
+            two optimizers; or a scheduler belongs to an optimizer that is replaced.
     """
     model.to(accelerator.device)
     number = len(accelerator._optimizers)
-    given = next((each for each in others if isinstance(each, torch.optim.Optimizer)), None)
+    every = [each for each in others if isinstance(each, torch.optim.Optimizer)]
+    if len(every) > 1:
+        raise InvalidArgument(f"pride: {len(every)} optimizers for one model: give one, with groups")
+    given = every[0] if every else None
     if given is None:
         own = optimizer([(name, p) for name, p in model.named_parameters() if p.requires_grad],
                         **arguments)

@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional
 from lightning.pytorch.strategies import DDPStrategy
 
 from . import _frameworks
+from .errors import InvalidArgument
 from .lion import DistributedLion
 from .optimizer import Optimizer
 
@@ -27,12 +28,12 @@ class Strategy(DDPStrategy):
 
     Args:
         lr: replaces the module's rate.
-        weight_decay: replaces the module's decay.
+        weight_decay: replaces the module's decay; with ``lr``.
         optimizer: called with groups of ``(name, parameter)`` pairs to make the optimizer.
         arguments: of DDPStrategy.
 
     Raises:
-        InvalidArgument: when training begins: an optimizer is not one of pride's and no ``lr`` is
+        InvalidArgument: ``weight_decay`` without ``lr``; when training begins: an optimizer is not one of pride's and no ``lr`` is
             given; it is one and ``lr`` is given; a scheduler belongs to an optimizer that is replaced.
     """
 
@@ -41,6 +42,8 @@ class Strategy(DDPStrategy):
     def __init__(self, lr: Optional[float] = None, weight_decay: Optional[float] = None,
                  optimizer: Callable[..., Optimizer] = DistributedLion, **arguments: Any) -> None:
         super().__init__(**arguments)
+        if weight_decay is not None and lr is None:
+            raise InvalidArgument("pride: weight_decay without lr: a vote needs another rate, too")
         self._make, self._rates = optimizer, {
             key: value for key, value in (("lr", lr), ("weight_decay", weight_decay))
             if value is not None}

@@ -10,7 +10,7 @@ STEPS = 5
 SIZES = (12, 33, 7)
 METHODS = [("dlion-vote", None), ("dlion-avg", None), ("lion", None), ("adamw", None),
            ("signum-vote", None), ("signum-avg", None), ("dlion-muon", None),
-           ("local-vote", {"h": 2}), ("diloco", {"h": 2})]
+           ("turn-muon", {"turns": 2}), ("local-vote", {"h": 2}), ("diloco", {"h": 2})]
 
 
 def model_of(dtype=torch.float32):

@@ -5,28 +5,42 @@
 
 namespace pride {
 
-void Turns::pack(std::span<const std::uint64_t> words, std::uint64_t first_word, std::int64_t step,
-                 std::span<std::uint64_t> packed) const {
-  std::ranges::fill(packed, std::uint64_t{0});
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::uint64_t word = words[i] >> shift(first_word + i, step);
-    for (int bit = 0; bit < kMost; bit += n_, ++at) {
-      packed[at / 64] |= ((word >> bit) & 1) << (at % 64);
+namespace {
+
+// Calls f(index of the word in the shard, its number in the whole model) for each word.
+template <typename F>
+void for_words(const Shard& shard, F f) {
+  for (const Piece& piece : shard.pieces) {
+    for (std::size_t i = 0; i < piece.n_words(); ++i) {
+      f(piece.first_word + i, piece.in_whole(piece.begin) / 64 + i);
     }
   }
 }
 
-void Turns::unpack(std::span<const std::uint64_t> packed, std::uint64_t first_word,
-                   std::int64_t step, std::span<std::uint64_t> words) const {
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < words.size(); ++i) {
+}  // namespace
+
+void Turns::pack(const Shard& shard, std::span<const std::uint64_t> words, std::int64_t step,
+                 std::span<std::uint64_t> packed) const {
+  std::ranges::fill(packed, std::uint64_t{0});
+  for_words(shard, [&](std::size_t i, std::uint64_t number) {
+    const std::uint64_t word = words[i] >> shift(number, step);
+    std::size_t at = i * bits();
+    for (int bit = 0; bit < kMost; bit += n_, ++at) {
+      packed[at / 64] |= ((word >> bit) & 1) << (at % 64);
+    }
+  });
+}
+
+void Turns::unpack(const Shard& shard, std::span<const std::uint64_t> packed, std::int64_t step,
+                   std::span<std::uint64_t> words) const {
+  for_words(shard, [&](std::size_t i, std::uint64_t number) {
     std::uint64_t word = 0;
+    std::size_t at = i * bits();
     for (int bit = 0; bit < kMost; bit += n_, ++at) {
       word |= ((packed[at / 64] >> (at % 64)) & 1) << bit;
     }
-    words[i] = word << shift(first_word + i, step);
-  }
+    words[i] = word << shift(number, step);
+  });
 }
 
 namespace {

@@ -23,7 +23,8 @@ class Turns {
   constexpr int n() const noexcept { return n_; }
   constexpr std::size_t bits() const noexcept { return static_cast<std::size_t>(kMost / n_); }
 
-  // The first bit that has its turn in a flat word, which a hash shifts, and all of them.
+  // The first bit that has its turn in word `word` of the whole model, which a hash shifts, and all
+  // of them.
   constexpr int shift(std::uint64_t word, std::int64_t step) const noexcept {
     const auto turn = static_cast<std::uint64_t>(step) + mix64(0x5455524E5455524Eu, word);
     return static_cast<int>(turn % static_cast<std::uint64_t>(n_));
@@ -36,11 +37,11 @@ class Turns {
     return (n_words * bits() + 63) / 64;
   }
 
-  // The bits of a step, of words that begin with the flat word `first_word`, one after the other;
-  // and back, with 0 elsewhere. REQUIRES: packed has packed_words(words.size()) words.
-  void pack(std::span<const std::uint64_t> words, std::uint64_t first_word, std::int64_t step,
+  // The bits of a step, of a shard's words, one after the other; and back, with 0 elsewhere.
+  // REQUIRES: packed has packed_words(shard.n_words()) words.
+  void pack(const Shard& shard, std::span<const std::uint64_t> words, std::int64_t step,
             std::span<std::uint64_t> packed) const;
-  void unpack(std::span<const std::uint64_t> packed, std::uint64_t first_word, std::int64_t step,
+  void unpack(const Shard& shard, std::span<const std::uint64_t> packed, std::int64_t step,
               std::span<std::uint64_t> words) const;
 
  private:

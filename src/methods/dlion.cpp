@@ -266,11 +266,6 @@ kernels::Blend signum_blend(const StepScalars& s) {
   return {s.beta1, s.one_minus_beta1, s.beta1, s.one_minus_beta1};
 }
 
-std::unique_ptr<Method> make_signs(const char* name, const MethodContext& ctx, BlendOf blend,
-                                   bool average, bool muon = false) {
-  return std::make_unique<DistributedLion>(name, ctx, blend, average, muon);
-}
-
 MethodInfo sign_info(int world, bool average, std::string title, std::string source) {
   MethodInfo info;
   info.title = std::move(title);
@@ -319,17 +314,6 @@ MethodInfo dlion_info(int world, bool average) {
   return info;
 }
 
-MethodInfo muon_info(int world, bool average) {
-  MethodInfo info = dlion_info(world, average);
-  info.title = average ? "Distributed Lion with Muon's direction, average of signs"
-                       : "Distributed Lion with Muon's direction, majority vote";
-  info.source = concat(info.source, "; Newton-Schulz: Jordan et al. 2024, Muon");
-  info.default_lr = 1e-3;
-  info.default_beta2 = 0.95;  // with beta1 0.9 Muon's Nesterov momentum of 0.95, nearly
-  std::ranges::move(OrthogonalBlend::options("none"), std::back_inserter(info.options));
-  return info;
-}
-
 MethodInfo signum_info(int world, bool average) {
   MethodInfo info = sign_info(
       world, average,
@@ -341,6 +325,22 @@ MethodInfo signum_info(int world, bool average) {
 }
 
 }  // namespace
+
+std::unique_ptr<Method> make_signs(const char* name, const MethodContext& ctx, BlendOf blend,
+                                   bool average, bool muon) {
+  return std::make_unique<DistributedLion>(name, ctx, blend, average, muon);
+}
+
+MethodInfo muon_info(int world, bool average) {
+  MethodInfo info = dlion_info(world, average);
+  info.title = average ? "Distributed Lion with Muon's direction, average of signs"
+                       : "Distributed Lion with Muon's direction, majority vote";
+  info.source = concat(info.source, "; Newton-Schulz: Jordan et al. 2024, Muon");
+  info.default_lr = 1e-3;
+  info.default_beta2 = 0.95;  // with beta1 0.9 Muon's Nesterov momentum of 0.95, nearly
+  std::ranges::move(OrthogonalBlend::options("none"), std::back_inserter(info.options));
+  return info;
+}
 
 Tie tie_option(const std::string& method, const MethodContext& ctx) {
   return static_cast<Tie>(word_option(method, ctx, "tie", {"hash", "zero"}));

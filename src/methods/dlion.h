@@ -26,4 +26,10 @@ void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& r
 void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte>& vote,
                 const StepContext& ctx, View x, const OrthogonalBlend* matrices = nullptr);
 
+// The method of votes or averages of signs that calls itself `name`. `muon`: of orthogonalised
+// matrices.
+std::unique_ptr<Method> make_signs(const char* name, const MethodContext& ctx, BlendOf blend,
+                                   bool average, bool muon = false);
+MethodInfo muon_info(int world, bool average);
+
 }  // namespace pride::methods

@@ -19,8 +19,6 @@
 
 namespace pride::methods {
 
-extern const MethodEntry kDistributedMuonVote;
-
 namespace {
 
 constexpr const char* kName = "turn-muon";
@@ -53,10 +51,10 @@ class TurnMuon final : public Method {
   explicit TurnMuon(const MethodContext& ctx)
       : space_(ctx.space),
         turns_(turns_option(ctx)),
-        whole_(kDistributedMuonVote.make(blend_context(ctx))) {}
+        method_(make_signs(kName, blend_context(ctx), lion_blend, false, true)) {}
 
   Protocol protocol(const Round& round) const override {
-    Protocol protocol = whole_->protocol(round);
+    Protocol protocol = method_->protocol(round);
     protocol.hierarchical = false;
     return protocol;
   }
@@ -69,27 +67,27 @@ class TurnMuon final : public Method {
   }
 
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override {
-    whole_->tensor_ready(tensor, ctx, grad);
+    method_->tensor_ready(tensor, ctx, grad);
   }
 
   // Signs of all coordinates, of which those of the turn are sent.
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
-    Flight& whole = whole_flight(b, ctx);
-    whole.grad = flight.grad;
+    prepare(b, ctx);
+    whole_.grad = flight.grad;
     StepContext exchange = ctx;
     exchange.step = ctx.step / turns_.n();
-    whole_->encode(b, exchange, whole);
+    method_->encode(b, exchange, whole_);
     space_.wait(space_.record());
     Wire& wire = flight.wire(0);
-    wire.fault_word() = whole.wire(0).fault_word();
+    wire.fault_word() = whole_.wire(0).fault_word();
     for (std::size_t j = 0; j < b.shards.size(); ++j) {
       const Shard& shard = b.shards[j];
-      turns_.pack(SignView(whole.wire(0).up[j].span().data(), shard).signs, shard.begin / 64,
-                  ctx.step, TurnView(wire.up[j].span().data(), shard, turns_).packed);
+      turns_.pack(shard, SignView(whole_.wire(0).up[j].span().data(), shard).signs, ctx.step,
+                  TurnView(wire.up[j].span().data(), shard, turns_).packed);
     }
   }
 
-  void end_encode(const StepContext& ctx) override { whole_->end_encode(ctx); }
+  void end_encode(const StepContext& ctx) override { method_->end_encode(ctx); }
 
   // As of all coordinates; those that have no turn get a 0 from every rank.
   void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
@@ -101,7 +99,7 @@ class TurnMuon final : public Method {
       const TurnView sent(up.frames[i].head.data(), shard, turns_);
       const SignView all(room_for(frames[i], signs, shard).data(), shard);
       std::ranges::copy(sent.unused, all.unused.begin());
-      turns_.unpack(sent.packed, shard.begin / 64, round.step, all.signs);
+      turns_.unpack(shard, sent.packed, round.step, all.signs);
       views.push_back({std::as_const(frames[i]).span()});
     }
     ByteBuffer result;
@@ -117,58 +115,56 @@ class TurnMuon final : public Method {
     const VoteView all(head.data(), shard, false);
     const TurnView out(reply.head.data(), shard, turns_);
     std::ranges::copy(all.unused, out.unused.begin());
-    turns_.pack(all.positive, shard.begin / 64, round.step, out.packed);
+    turns_.pack(shard, all.positive, round.step, out.packed);
   }
 
   // x = (1 - lr wd) x, and of coordinates that have their turn minus turns lr Delta
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
-    Flight& whole = whole_flight(b, ctx);
+    prepare(b, ctx);
     for (std::size_t j = 0; j < b.shards.size(); ++j) {
       const Shard& shard = b.shards[j];
       const TurnView sent(flight.wire(0).down[j].span().data(), shard, turns_);
-      const VoteView all(whole.wire(0).down[j].span().data(), shard, true);
+      const VoteView all(whole_.wire(0).down[j].span().data(), shard, true);
       std::ranges::copy(sent.unused, all.unused.begin());
-      turns_.unpack(sent.packed, shard.begin / 64, ctx.step, all.positive);
-      for (std::size_t i = 0; i < all.nonzero.size(); ++i) {
-        all.nonzero[i] = turns_.mask(shard.begin / 64 + i, ctx.step);
-      }
+      turns_.unpack(shard, sent.packed, ctx.step, all.positive);
+      turns_.unpack(shard, every_bit(sent.packed.size()), ctx.step, all.nonzero);
     }
     scalars_.assign(ctx.groups.begin(), ctx.groups.end());
     for (StepScalars& s : scalars_) s.lr *= static_cast<float>(turns_.n());
     StepContext turn = ctx;
     turn.groups = scalars_;
-    whole_->apply(b, whole, turn, x);
+    method_->apply(b, whole_, turn, x);
     space_.wait(space_.record());  // it has read the frames
   }
 
-  double matrix_operations() const override { return whole_->matrix_operations(); }
+  double matrix_operations() const override { return method_->matrix_operations(); }
   void describe(MethodInfo& info) const override {
     info.bits_up /= turns_.n();
     info.bits_down /= turns_.n();
   }
-  StateTable& state() noexcept override { return whole_->state(); }
+  StateTable& state() noexcept override { return method_->state(); }
 
  private:
-  // Frames of all coordinates of the bucket.
-  Flight& whole_flight(const Bucket& b, const StepContext& ctx) {
-    const auto index = static_cast<std::size_t>(b.index);
-    if (flights_.size() <= index) flights_.resize(index + 1);
-    Flight& whole = flights_[index];
-    whole.parts = whole_->parts(b, ctx);
-    whole.wires.resize(1);
-    pride::prepare(whole.parts[0], ctx, whole.wires[0]);
-    return whole;
+  void prepare(const Bucket& b, const StepContext& ctx) {
+    whole_.parts = method_->parts(b, ctx);
+    whole_.wires.resize(1);
+    pride::prepare(whole_.parts[0], ctx, whole_.wires[0]);
+  }
+  std::span<const std::uint64_t> every_bit(std::size_t n_words) {
+    ones_.resize(std::max(ones_.size(), n_words), ~std::uint64_t{0});
+    return std::span(ones_).first(n_words);
   }
 
   Space& space_;
   Turns turns_;
-  std::unique_ptr<Method> whole_;
-  std::vector<Flight> flights_;  // by bucket
+  std::unique_ptr<Method> method_;  // votes on all coordinates
+  Flight whole_;                    // a bucket's frames of all coordinates, during a call
+  std::vector<std::uint64_t> ones_;
   std::vector<StepScalars> scalars_;
 };
 
 MethodInfo turn_info(int world) {
-  MethodInfo info = kDistributedMuonVote.info(world);
+  MethodInfo info = muon_info(world, false);
   info.title = "Distributed Lion with Muon's direction, votes on coordinates in turn";
   info.default_beta2 = 0.9;
   std::erase_if(info.options, [](const MethodOption& o) {

@@ -180,6 +180,8 @@ std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree(Communicator& user_
       hyper.number(std::bit_cast<std::uint64_t>(v));
     }
   }
+  // every rank orthogonalises the same mean: products of a device may differ in the last bits
+  const bool same_products = usable && info.bits_up >= 32 && method->matrix_operations() > 0;
   return check_agreement(
       user_comm, layout,
       {{"verdict on its own settings (usable or not)", usable ? 1 : 0},
@@ -192,7 +194,9 @@ std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree(Communicator& user_
        {"exchange threads",
         options.overlap ? static_cast<std::uint64_t>(options.exchange_threads) : 1},
        {"global-norm clipping", std::bit_cast<std::uint64_t>(options.clip_global_norm)},
-       {"policy for non-finite gradients", static_cast<std::uint64_t>(options.non_finite)}},
+       {"policy for non-finite gradients", static_cast<std::uint64_t>(options.non_finite)},
+       {"place of its matrix products (0: the host, 1: a device)",
+        same_products && options.device ? 1U : 0U}},
       options.vote_weight);
 }
 

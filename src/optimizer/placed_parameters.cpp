@@ -106,7 +106,9 @@ void PlacedParameters::publish() const {
 void PlacedParameters::save(StateDict& out) const {
   for (std::size_t t = 0; t < masters_.size(); ++t) {
     const Master& m = masters_[t];
-    if (!m.narrow()) continue;
+    // loaded before it is known where the parameters lie
+    const bool waits = !m.loaded.empty() && flat_.size() == 0;
+    if (!m.narrow() && !waits) continue;
     const TensorSlot& slot = layout_.tensors()[t];
     StateDict::Tensor saved{slot.spec.shape, m.loaded};
     if (saved.values.size() < slot.n) {

@@ -298,6 +298,8 @@ void ModuleTensors::add(Optimizer& optimizer, std::vector<NamedParameter> parame
     }
     throw;
   }
+  // until the next call the optimizer has the places of these copies
+  for (std::size_t i = 0; i < n; ++i) next->entries[i].copy = impl_->entries[i].copy;
   next->gpu = impl_->gpu;
   next->opened = impl_->opened;
   optimizer.add(std::move(specs), std::move(groups));

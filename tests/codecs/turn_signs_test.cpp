@@ -37,9 +37,18 @@ TEST(Turns, DoNotGiveAllWordsTheSameBits) {
   EXPECT_EQ(masks, ~std::uint64_t{0});
 }
 
-// 11 words of 4 bits are 44 bits, in one word; of 16 bits 176, in three.
+// 11 words of 4 bits are 44 bits, in one word; of 16 bits 176, in three. Two tensors, of 6 and 5
+// words; the second begins elsewhere in the whole model.
 TEST(Turns, PackTheBitsOfAStepAndNoOthers) {
-  constexpr std::uint64_t kFirst = 7;
+  constexpr std::uint64_t kFirst = 7, kSecond = 1000;
+  const Shard shard{64 * kFirst,
+                    64 * (kFirst + 11),
+                    {{.tensor = 0, .begin = 64 * kFirst, .end = 64 * (kFirst + 6)},
+                     {.tensor = 1,
+                      .begin = 64 * (kFirst + 6),
+                      .end = 64 * (kFirst + 11) - 9,
+                      .first_word = 6,
+                      .to_whole = 64 * (kSecond - kFirst - 6)}}};
   std::vector<std::uint64_t> words;
   for (std::uint64_t i = 0; i < 11; ++i) words.push_back(mix64(3, i));
   for (const int n : kTurns) {
@@ -48,10 +57,11 @@ TEST(Turns, PackTheBitsOfAStepAndNoOthers) {
     for (std::int64_t step = 0; step < n; ++step) {
       std::vector<std::uint64_t> packed(turns.packed_words(words.size()), ~std::uint64_t{0});
       std::vector<std::uint64_t> back(words.size(), ~std::uint64_t{0});
-      turns.pack(words, kFirst, step, packed);
-      turns.unpack(packed, kFirst, step, back);
+      turns.pack(shard, words, step, packed);
+      turns.unpack(shard, packed, step, back);
       for (std::size_t i = 0; i < words.size(); ++i) {
-        ASSERT_EQ(back[i], words[i] & turns.mask(kFirst + i, step)) << n << ", step " << step;
+        const std::uint64_t number = i < 6 ? kFirst + i : kSecond + i - 6;
+        ASSERT_EQ(back[i], words[i] & turns.mask(number, step)) << n << ", step " << step;
       }
       EXPECT_FALSE(bits_beyond(packed, words.size() * turns.bits()));
     }

@@ -362,15 +362,6 @@ TEST(Device, RefusesOptionsOfTheHost) {
   }
 }
 
-TEST(Device, RefusesAMethodOfTheHost) {
-  const auto texts = testing::errors_of<InvalidArgument>(1, [&](Communicator& comm) {
-    OptimizerOptions options{.method = "dgc"};
-    options.device = std::make_shared<TestDevice>();
-    Optimizer(comm, Layout(testing::kTensors), options);
-  });
-  EXPECT_NE(texts[0].find("dgc does not run on devices"), std::string::npos) << texts[0];
-}
-
 // What the device of the tests is for.
 TEST(TestDeviceDeathTest, FindsAHostThatTouchesItsMemory) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -394,6 +385,19 @@ TEST(TestDevice, FindsAMissingCopyAndAMissingWait) {
     }
     EXPECT_NE(got[0].hash, good[0].hash) << static_cast<int>(planted);
   }
+}
+
+// Without a wait the host reads what was there before.
+TEST(TestDevice, RunsNothingBeforeAWait) {
+  TestDevice device;
+  void* const memory = device.allocate(4);
+  std::uint32_t host = 1;
+  device.fill(memory, 7, 1);
+  device.copy_out(&host, memory, 4);
+  const auto all = device.record();
+  EXPECT_EQ(host, 1u);
+  device.wait(all);
+  EXPECT_EQ(host, 7u);
 }
 
 }  // namespace

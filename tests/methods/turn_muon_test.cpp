@@ -118,13 +118,16 @@ TEST_F(TurnMuon, SendsItsCostAPartOfAVote) {
   }
 }
 
-TEST_F(TurnMuon, RefusesTurnsThatAreNoPowerOfTwo) {
-  for (const char* turns : {"0", "3", "128"}) {
+TEST_F(TurnMuon, NamesItselfAndTheOptionThatItRefuses) {
+  using Option = std::pair<const char*, const char*>;
+  for (const auto& [name, value] : {Option{"turns", "0"}, Option{"turns", "3"},
+                                    Option{"turns", "128"}, Option{"iterations", "50"}}) {
     try {
-      method_info("turn-muon", 4, {{"turns", turns}});
-      ADD_FAILURE() << turns;
+      method_info("turn-muon", 4, {{name, value}});
+      ADD_FAILURE() << name << " = " << value;
     } catch (const InvalidArgument& e) {
-      EXPECT_NE(std::string(e.what()).find("turn-muon: option turns"), std::string::npos)
+      EXPECT_NE(std::string(e.what()).find(std::string("turn-muon: option ") + name),
+                std::string::npos)
           << e.what();
     }
   }

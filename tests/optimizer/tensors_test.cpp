@@ -194,6 +194,8 @@ TEST(Masters, AreSavedLoadedAndCounted) {
     EXPECT_EQ(state.scalars.at("kind.master"), "shared");
     EXPECT_EQ(first.state_buffers().size(), 1U);
     second.load(state);
+    EXPECT_EQ(second.save().tensors.at("master/narrow").values,
+              state.tensors.at("master/narrow").values);
     for (std::size_t t = 0; t < 2; ++t) b.values[t].set(a.values[t].get());
     EXPECT_EQ(first.hash(a.tensors), second.hash(b.tensors));
     first.step(a.tensors, grads);

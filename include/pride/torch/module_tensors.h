@@ -36,7 +36,9 @@ struct NamedParameter {
 enum class RunOn { kAuto, kHost, kDevice };
 
 // Holds handles of the parameters. They keep their storage, and each call reads their present
-// addresses, so set_data(), loads and copies between calls are allowed. Dense row-major tensors are
+// addresses, so set_data(), loads and copies between calls are allowed. After set_data() of a
+// bfloat16 parameter Optimizer::save() needs a call before it that reads the parameters, such as
+// read() with Optimizer::place(). Dense row-major tensors are
 // read and written in place if they are in CPU memory, or on the GPU that run_on() has chosen.
 // Others go through copies of their dtype: tensors with other strides, and tensors on a device
 // (page-locked copies) if the method runs on the host. The float32 masters of bfloat16 and float16

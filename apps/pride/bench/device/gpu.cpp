@@ -5,8 +5,10 @@
 #include <chrono>
 
 #include "bench/device/job_cases.h"
+#include "pride/device.h"
 #include "pride/error.h"
 #include "train/clock.h"
+#include "train/settings/settings.h"
 
 namespace pride::app {
 namespace {
@@ -94,6 +96,11 @@ GpuCell measured(Device& device, Kernel kernel, std::size_t n, device::u32 dtype
 }
 
 }  // namespace
+
+std::shared_ptr<Device> gpu_of_rank(Communicator& comm) {
+  const auto n = static_cast<int>(std::max<std::size_t>(1, cuda_report().gpus.size()));
+  return cuda_device(train::local_rank(comm) % n);
+}
 
 GpuRates measure_rates(Device& device, std::size_t bytes, double seconds, int least) {
   GpuArrays arrays(std::shared_ptr<Device>(std::shared_ptr<void>(), &device));

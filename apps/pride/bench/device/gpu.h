@@ -11,6 +11,7 @@
 #include "bench/kernels/measure.h"
 #include "bench/timing.h"
 #include "device/device.h"
+#include "pride/communicator.h"
 
 namespace pride::app {
 
@@ -19,6 +20,10 @@ namespace pride::app {
 struct GpuRates {
   double memory = 0, to_host = 0, from_host = 0;
 };
+// The GPU of this rank: ranks of a host take its GPUs in turn. Throws InvalidArgument: there is
+// none. Collective.
+std::shared_ptr<Device> gpu_of_rank(Communicator& comm);
+
 // Each over `bytes`, at least `seconds` long and `least` times.
 GpuRates measure_rates(Device& device, std::size_t bytes, double seconds, int least);
 
