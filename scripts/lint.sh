@@ -27,7 +27,7 @@ fault() {
 # Prints tracked files of these patterns that exist, one per line.
 tracked() {
   local file
-  git ls-files -- "$@" | while IFS= read -r file; do
+  git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r file; do
     if [ -f "$file" ]; then printf '%s\n' "$file"; fi
   done
 }

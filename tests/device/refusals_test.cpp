@@ -30,7 +30,8 @@ TEST(RanksOnHostAndDevice, AreRefusedWhereTheirMatrixProductsWouldDiffer) {
   const auto refusal = [&](const std::string& method) {
     std::array<std::string, 2> texts;
     run_world(2, [&](Communicator& comm) {
-      OptimizerOptions options{.method = method, .orthogonalise = [](const DeviceMatrices&, void*) {}};
+      OptimizerOptions options{.method = method,
+                               .orthogonalise = [](const DeviceMatrices&, void*) {}};
       if (comm.rank() == 1) options.device = std::make_shared<TestDevice>();
       try {
         Optimizer optimizer(comm, layout, options);
