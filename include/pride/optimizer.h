@@ -47,10 +47,10 @@ struct ParamGroup {
 enum class LocalState { kKeep, kAverage, kReset };
 
 // Effect of a gradient with NaN or Inf. kRaise throws NonFiniteGradient on all ranks and refuses
-// further steps until state is loaded. kSkip drops the step's parameter update on all ranks. In a
-// step without exchange, and in all steps with the options `fragments` and `delay`, other ranks do
-// not see it: kRaise then throws on this rank and fails the communicator with the text; kSkip drops
-// only this rank's step.
+// further steps until a state is loaded. kSkip drops the step's parameter update on all ranks. In a
+// step without exchange, and in all steps with the options `fragments` and `delay`, only this rank
+// sees it. kRaise then throws on this rank and fails the communicator with the text. kSkip then
+// drops only this rank's step.
 enum class NonFinitePolicy { kRaise, kSkip };
 
 struct OptimizerOptions {
@@ -71,7 +71,7 @@ struct OptimizerOptions {
   // The node of each rank, equal on all ranks. It selects the hierarchical route, on which fewer
   // bytes leave a node. No effect on results. Only for methods that exchange signs.
   Nodes nodes = {};
-  int exchange_threads = 4;  // with overlap: buckets in flight, 1 to 16
+  int exchange_threads = 4;  // with overlap: 1 to 16, each with one bucket in flight
   std::uint64_t seed = 0;    // of random bits: zeros, ties, stochastic rounding
   // Votes of this rank, 1 to 65535, e.g. its number of samples. A rank of weight w counts as w
   // ranks with its signs. The vote is sign(sum of w_i delta_i), and the average is that sum divided
@@ -133,7 +133,7 @@ struct WorkerReport {
 
 // The report of one step on this rank. With virtual workers the bytes are those of worker 0.
 struct StepReport {
-  std::int64_t step = 0;  // 0 for the first
+  std::int64_t step = 0;  // from 0; texts count from 1
   bool skipped = false;   // non-finite gradient under kSkip
   std::string skip_reason;
   // With the option `delay`: of the exchange whose result this step adopts.
@@ -256,11 +256,11 @@ class Optimizer {
   // for a scaled loss, -1 to maximise.
   void set_gradient_factor(float factor);
 
-  // The hyper-parameters of a group from the next step on; unset ones do not change. They must be
-  // the same on all ranks, or the step refuses the rank that differs. Throws InvalidArgument, and
-  // changes nothing, if one is out of range or not the method's.
+  // Sets hyper-parameters of a group from the next step on; unset ones do not change. If they
+  // differ between ranks, the step throws CommError and names the rank. Throws InvalidArgument, and
+  // has changed nothing, if one is out of range or the method does not have it.
   void set_group(const ParamGroup& values, int group = 0);
-  ParamGroup group(int group = 0) const;  // all that the method has are set
+  ParamGroup group(int group = 0) const;  // the values in force, with the method's defaults
 
   // Between steps: appends tensors and groups. Collective. Old tensors keep their coordinates and
   // state; new ones start with zeros. Adam's bias correction of a new group starts with its first
