@@ -252,6 +252,14 @@ class Optimizer {
   // of a scaled loss, -1 to maximise.
   void set_gradient_factor(float factor);
 
+  // The next step is one of a loss scaler's, and only that one; on all ranks, or on none. Gradients
+  // are multiplied by *factor, too, in float32: a float where the gradients lie, read when they
+  // are; null: by 1. If a gradient is not finite, all ranks skip the step, whatever
+  // OptimizerOptions::non_finite says, and it does not count in steps_done(). Without a wait of its
+  // own: each rank's frames say whether its gradients are finite. Throws InvalidArgument with local
+  // steps, of which ranks do not see that, with virtual workers, and in a step.
+  void scale_next_step(const float* factor);
+
   // The hyper-parameters of a group from the next step on; unset ones do not change. They must be
   // the same on all ranks, or the step refuses the rank that differs. Throws InvalidArgument, and
   // changes nothing, if one is out of range or not the method's.
