@@ -42,6 +42,27 @@ TEST_F(OrthogonaliserTest, NewtonSchulzIsThatOfDoubleWithinTolerance) {
   }
 }
 
+// Small matrices after few iterations, by both ways: a wrong digit of a coefficient shows, and an
+// iteration too many. Five iterations on large ones hide both.
+TEST_F(OrthogonaliserTest, EachIterationIsThatOfDouble) {
+  for (const auto& [rows, cols] : std::vector<std::pair<std::size_t, std::size_t>>{
+           {1, 1}, {2, 3}, {3, 2}, {2, 7}, {7, 2}, {6, 6}, {5, 11}, {11, 5}}) {
+    double tolerance = 1e-6;
+    for (int iterations = 1; iterations <= 6; ++iterations) {
+      tolerance *= 3.4445;
+      Dense u{rows, cols, std::vector<double>(rows * cols)};
+      std::vector<float> got(u.v.size());
+      for (std::size_t i = 0; i < got.size(); ++i) u.v[i] = got[i] = gradient(3, 7, rows, i);
+      rules::Orthogonaliser(iterations).run({got.data(), rows, cols, cols});
+      const Dense want = reference::newton_schulz(u, iterations);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        ASSERT_NEAR(got[i], want.v[i], tolerance)
+            << rows << " x " << cols << ", " << iterations << " iterations, index " << i;
+      }
+    }
+  }
+}
+
 // The same values by the factor, whatever the shape; a part of a wider matrix leaves the rest
 // alone.
 TEST_F(OrthogonaliserTest, ByTheFactorTheSameWithinTolerance) {
