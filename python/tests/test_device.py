@@ -157,6 +157,14 @@ for dtype in (torch.float32, torch.float16):
 def test_matrices_are_orthogonalised_by_torch(tmp_path):
     run("""
 compare(method="dlion-muon", exact=False, steps=3)
+def fused(run_on):  # query, key and value side by side
+    p = torch.nn.Parameter(torch.zeros(6, 18))
+    optimizer = pride.Optimizer([("qkv", p)], lr=1.0, method="dlion-muon", run_on=run_on)
+    p.grad = torch.randn(6, 18, generator=torch.Generator().manual_seed(3))
+    optimizer.step()
+    synchronize()
+    return p.detach().clone()
+assert (fused("device") != fused("host")).sum() <= 5
 matrix = torch.randn(2, 30, 70)
 mine = [m.clone() for m in matrix]
 _device.newton_schulz(mine, 5)
