@@ -253,6 +253,10 @@ void add_plan(CLI::App& command) {
             {1, 16});
   add_value(command, "--seconds", args->seconds, "Minimum seconds per measurement", {0.001, 3600});
   command.add_flag("--json", args->json, "Print JSON");
+  command.footer(
+      "\"It pays on links of up to ...\" compares steps per second with other goodputs. It leaves\n"
+      "out that latency, buckets and routes would be others there, what the transport costs at\n"
+      "that rate, links that ranks share, and steps that a method needs more for the same loss.\n");
   command.callback([args, &command] {
     args->settings = settings_of(command);
     run_plan(*args);

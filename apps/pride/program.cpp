@@ -243,7 +243,7 @@ void add_command(CLI::App& app, const Command& row) {
   CLI::App& command = *app.add_subcommand(row.name, row.about);
   row.add != nullptr ? row.add(command) : add_missing(command, row.needs_grpc);
   if (row.examples.empty()) return;
-  std::string text = "Examples:\n";
+  std::string text = command.get_footer() + "Examples:\n";
   for (const char* line : row.examples) {
     text += pride::concat("  pride ", row.name, " ", line, "\n");
   }

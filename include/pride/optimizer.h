@@ -256,6 +256,14 @@ class Optimizer {
   // for a scaled loss, -1 to maximise.
   void set_gradient_factor(float factor);
 
+  // The next step, and only that one, is one of a loss scaler's; on all ranks, or on none.
+  // Gradients are also multiplied by *factor, in float32: a float where the gradients lie, read
+  // with them; null: by 1. If a gradient is not finite, all ranks skip the step, whatever
+  // OptimizerOptions::non_finite says, and it does not count in steps_done(). Frames carry that
+  // flag, so nothing waits for it alone. Throws InvalidArgument with local steps, whose ranks do
+  // not see the flag, with virtual workers, and during a step.
+  void scale_next_step(const float* factor);
+
   // Sets hyper-parameters of a group from the next step on; unset ones do not change. If they
   // differ between ranks, the step throws CommError and names the rank. Throws InvalidArgument, and
   // has changed nothing, if one is out of range or the method does not have it.

@@ -31,6 +31,10 @@ struct MethodInfo {
   std::string growth;       // growth with N of the bytes that a rank sends: "none", "log N", "N"
   bool on_device = false;   // runs on tensors in a device's memory; other methods need host tensors
   int state_floats = 0;     // per coordinate, with the given options; some may be bfloat16
+  double state_bytes = 0;   // of the same, without the state of servers
+  // On a device: per coordinate of an exchange, what is copied to the host's memory and from it. A
+  // method that packs on the host copies more than it sends.
+  double link_bits_up = 0, link_bits_down = 0;
   // 0 for a beta or eps: the method has none, and refuses a value.
   double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
          default_weight_decay = 0;

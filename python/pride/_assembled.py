@@ -46,7 +46,7 @@ class Assembly:
     def __init__(self, slots):
         mesh = slots[0].param.device_mesh
         self._group, rank = mesh.get_group(), mesh.get_local_rank()
-        self._params = [slot.param for slot in slots]
+        self.params = [slot.param for slot in slots]
         self._of = deal([slot.n_whole for slot in slots], mesh.size())  # indices, of each rank
         self._own = {i: slots[i] for i in self._of[rank]}
         self.elsewhere = [slot for i, slot in enumerate(slots) if i not in self._own]
@@ -55,7 +55,7 @@ class Assembly:
 
     def _shapes(self, i):
         """The shapes of a matrix's shards on each rank."""
-        p = self._params[i]
+        p = self.params[i]
         dim, n = p.placements[0].dim, len(self._of)
         sizes = [len(part) for part in torch.arange(p.shape[dim]).chunk(n)]
         return dim, [torch.Size([*p.shape[:dim], size, *p.shape[dim + 1:]])
@@ -65,7 +65,7 @@ class Assembly:
         """(Sizes of this rank's shards of each other rank's matrices; sizes of the others' shards
         of this rank's matrices.)"""
         shapes = [self._shapes(i)[1] for i in self._own]
-        return ([sum(local(self._params[i]).numel() for i in of) for of in self._of],
+        return ([sum(local(self.params[i]).numel() for i in of) for of in self._of],
                 [sum(of_own[r].numel() for of_own in shapes) for r in range(len(self._of))])
 
     @torch.no_grad()
@@ -85,13 +85,13 @@ class Assembly:
 
     def collect_values(self):
         """The whole matrices get their values. Collective over the mesh."""
-        for i, values in self._whole([local(p) for p in self._params]).items():
+        for i, values in self._whole([local(p) for p in self.params]).items():
             self._own[i].whole.copy_(values)
 
     def collect_gradients(self):
         """The whole matrices get their gradients; a rank without a gradient contributes zeros."""
         shards = [torch.zeros_like(local(p)) if p.grad is None else local(p.grad)
-                  for p in self._params]
+                  for p in self.params]
         for i, values in self._whole(shards).items():
             self._own[i].whole.grad = values.to(self._own[i].dtype)
 
@@ -101,10 +101,10 @@ class Assembly:
         into, out = self._pieces()
         parts = {i: slot.whole.split([s[self._shapes(i)[0]] for s in self._shapes(i)[1]],
                                      self._shapes(i)[0]) for i, slot in self._own.items()}
-        sent = torch.cat([torch.empty(0, device=local(self._params[0]).device)] + [
+        sent = torch.cat([torch.empty(0, device=local(self.params[0]).device)] + [
             parts[i][r].reshape(-1).float() for r in range(len(self._of)) for i in self._own])
         received = sent.new_empty(sum(into))
         dist.all_to_all_single(received, sent, into, out, group=self._group)
-        shards = [local(self._params[i]) for of in self._of for i in of]
+        shards = [local(self.params[i]) for of in self._of for i in of]
         for shard, values in zip(shards, received.split([s.numel() for s in shards])):
             shard.copy_(values.view(shard.shape))

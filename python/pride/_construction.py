@@ -62,6 +62,7 @@ class Construction(VirtualWorkers, Steps):
         self._sum_of_parts = None     # over the ranks that have the rest of the model
         self._frozen = None           # indices of parameters that steps do not change
         self._factor = 1.0            # factor on gradients, as libpride has it
+        self._scaled = False          # the next step is one of a GradScaler's, on some rank
         self.scaler = None            # a GradScaler of torch 2.x that lowers its scale with the others'
         self._saved = None            # of a copy: state to load when it is built
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
@@ -186,7 +187,8 @@ class Construction(VirtualWorkers, Steps):
             skip_non_finite=int(s["on_non_finite"] == "skip"))
         made["slots"][0].place.set_options(options)
         groups = [self._nodes.group] if self._nodes else self._shard_groups
-        if groups and (s["clip_global_norm"] or s["on_non_finite"] == "skip"):
+        shards = self._shard_groups and not self._n_workers  # a GradScaler may be used with them
+        if groups and (shards or s["clip_global_norm"] or s["on_non_finite"] == "skip"):
             self._sum_of_parts = SumOfParts(self._world, groups, self._nodes)
             options.sum_of_parts = self._sum_of_parts.function
         if nodes is not None:

@@ -6,7 +6,7 @@ import pathlib
 
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
 
-C_VERSION = 6
+C_VERSION = 7
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY = range(7)
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -123,6 +123,7 @@ _FUNCTIONS = {
     "pride_optimizer_set_stream": (None, [_handle, _pointer]),
     "pride_optimizer_set_frozen": (None, [_handle, c.POINTER(c.c_uint8)]),
     "pride_optimizer_set_gradient_factor": (None, [_handle, c.c_float]),
+    "pride_optimizer_scale_next_step": (None, [_handle, _array]),
     "pride_optimizer_hash": (None, [_handle, _sizes]),
     "pride_optimizer_read": (None, [_handle, _u64, _u64, _u64, _pointer]),
     "pride_optimizer_begin": (None, [_handle, _array, _array]),

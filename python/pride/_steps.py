@@ -8,14 +8,13 @@ import os
 import torch
 
 from . import _library as library
-from ._agreement import digest, working
+from ._agreement import digest
 from ._amp import Amp
 from ._joining import Joining
 from ._lane import SLICE_S
 from ._state import stepped
-from ._tensors import DTYPES, hash_of, same_bits
-from ._world import listed
-from .errors import Error, InvalidArgument, NonFiniteGradient
+from ._tensors import DTYPES, arrays_of, same_bits
+from .errors import Error, InvalidArgument
 from .methods import method_info
 
 CHECKED_STEPS = 2  # first steps, in which ranks compare their gradients
@@ -61,6 +60,8 @@ class Steps(Joining):
                 with self._all_fail():
                     self._hand_over(values, unused)
                 self._finish()
+                if self._scaled and self._last["skipped"]:
+                    amp.share_inf()
         return loss
 
     def _begin_whole(self, amp, unused):
@@ -70,6 +71,7 @@ class Steps(Joining):
         checked = self._checks_left > 0 and self._voters.size > 1
 
         def prepare():
+            amp.mark(unused)
             if self._nodes:
                 unused[:] = self._nodes.average(unused)
             self._table.collect_gradients()
@@ -85,74 +87,13 @@ class Steps(Joining):
                 prepare()
         elif not self._agree_on_step(prepare, amp, checked, unused, values):
             return None
-        self._begin()
+        self._begin(amp.factor)
         return values
-
-    def _agree_on_step(self, prepare, amp=None, checked=False, unused=(), values=()):
-        """False if all ranks skip the step. Without amp the step begins in backward."""
-        rows = self._agree("step", prepare, lambda: [
-            digest(b"".join(self._sent_groups) + bytes([self._factor < 0]) +
-                   (repr(self._factor).encode() if self._nodes else b"")),
-            int(amp is not None and amp.found_inf),
-            digest(bytes(unused) + hash_of(values).to_bytes(8, "little")) if checked else 0,
-            _what_they_say(values, unused) if checked else 0,
-            digest(repr(self._frozen_names()).encode()),
-            self._nodes.not_finite if self._nodes else 0])
-        more = ", the GradScaler's scale" if self._nodes else ""
-        self._same(rows, 0, f"hyper-parameters (lr, betas, eps, weight_decay, maximize{more})")
-        self._same(rows, 4, "set of parameters with requires_grad=False")
-        return self._begins(rows, amp, checked)
-
-    def _begins(self, rows, amp, checked):
-        """Evaluates all ranks' rows before a step; False if they skip it."""
-        if len(working(rows)) < len(rows):
-            self._follow(working(rows)[0])
-        if any(row[3] for row in rows):
-            if amp is not None:
-                amp.share_inf()
-            self._totals["skipped"] += 1
-            self._last = dict(skipped=True, note="found_inf on rank(s) " + listed(
-                r for r, row in enumerate(rows) if row[3]))
-            self._hooks.reset()
-            return False
-        for r, row in enumerate(rows):
-            if row[7] and self._settings["on_non_finite"] == "raise":
-                done = library.lib.pride_optimizer_steps_done(self._handle)
-                raise NonFiniteGradient(
-                    f"pride: step {done + 1}: the mean gradient of {self._nodes.slots[row[7] - 1].name}"
-                    f" in node {self._node_of(r)}, held by rank {r}, is not finite; nothing "
-                    "was changed")
-        if checked:
-            self._check_local(self._by_nodes([rows[r] for r in working(rows)]))
-        return True
-
-    def _by_nodes(self, rows):
-        """One row for each node, of what _check_local() reads."""
-        if not self._nodes:
-            return rows
-        nodes = {}
-        for r, row in enumerate(rows):
-            nodes.setdefault(self._node_of(r), []).append(row)
-        return [[0, 0, 0, 0, digest(repr([row[4] for row in node]).encode()),
-                 max(row[5] for row in node)] for node in nodes.values()]
 
     def _gradients(self, unused):
         """As Slot.gradient(); None for unused gradients and for those that libpride has."""
         return [None if missing or i in self._handed else slot.gradient()
                 for i, (slot, missing) in enumerate(zip(self._slots, unused))]
-
-    def _check_local(self, rows):
-        if not any(row[5] for row in rows):
-            return
-        if len(rows) > 1 and len({row[4] for row in rows}) == 1 and (
-                self._settings["equal_gradients"] == "refuse"):
-            if rows[0][5] == _ZEROS:
-                return  # zeros prove nothing
-            raise InvalidArgument(
-                "pride: the gradients of all ranks are equal, bit for bit: they have been averaged "
-                "already (wrap the model with pride.local_gradients(ddp_model)), or all ranks have "
-                'the same data (use a DistributedSampler). equal_gradients="allow" accepts them')
-        self._checks_left -= 1
 
     def _send_frozen(self, frozen=None):
         frozen = self._frozen_now() if frozen is None else frozen
@@ -174,8 +115,13 @@ class Steps(Joining):
             library.call("pride_optimizer_set_gradient_factor", self._handle, factor)
             self._factor = factor
 
-    def _begin(self):
+    def _begin(self, factor=None):
+        """factor: of the gradients, a value where the method runs."""
         self._operation = "step"
+        if self._scaled:
+            self._held["factor"] = factor
+            library.call("pride_optimizer_scale_next_step", self._handle, None if factor is None else
+                         arrays_of([factor], self._slots[0].place))
         self._call("pride_optimizer_begin", self._handle, None, None)
         self._running = True
 
@@ -388,13 +334,5 @@ class Steps(Joining):
         return out.value
 
 
-_ZEROS = 1
-
-
 def _is_frozen(slot):
     return not slot.param.requires_grad and slot.param.grad is None
-
-
-def _what_they_say(values, unused):
-    """0 if there are no gradients, _ZEROS if all are zero, otherwise more."""
-    return 0 if all(unused) else _ZEROS + any(bool(v.any()) for v in values if v is not None)

@@ -16,6 +16,11 @@ from scalers import KINDS, AttributeScaler, Scaler, cpu_kernels
 MODES = [(kind, unscale) for kind in KINDS for unscale in (False, True)]
 
 
+def in_frames(kind):
+    """True if ranks learn of an overflow from frames; torch 1.13's own scaler is asked before."""
+    return kind == "attributes" or NEW_TORCH
+
+
 def test_the_signature_is_that_of_the_protocol():
     has = "grad_scaler" in inspect.signature(pride.DistributedLion.step).parameters
     assert has == (not NEW_TORCH), "torch 2.x warns of it, and 1.13 needs it"
@@ -23,12 +28,13 @@ def test_the_signature_is_that_of_the_protocol():
 
 
 def trained(kind=None, unscale=False, to_none=True, bad=(), leave_out=(), clip=None,
-            without_gradients=()):
-    """Six steps: (weights, momenta, scales, traffic). bad: steps in which the last rank overflows.
-    leave_out: steps that are not made."""
+            without_gradients=(), method="dlion-vote", shared=False, **arguments):
+    """Six steps: ((weights, state), scales, what bad steps left as it was, counts). bad: steps in
+    which the last rank overflows. leave_out: steps that are not made."""
     rank, n = dist.get_rank(), dist.get_world_size()
-    model, optimizer = models.make(weight_decay=0.1)
+    model, optimizer = models.make(method, weight_decay=0.1, **arguments)
     scaler = KINDS[kind](init_scale=2.0 ** 12, growth_interval=2) if kind else None
+    optimizer.scaler = scaler if shared else None
     scales, untouched = [], []
     with cpu_kernels():
         for step in range(6):
@@ -41,7 +47,7 @@ def trained(kind=None, unscale=False, to_none=True, bad=(), leave_out=(), clip=N
             loss = scaler.scale(loss) if scaler else loss
             if (rank, step) not in without_gradients:
                 loss.backward()
-            before = whole(model, optimizer)
+            before, made = whole(model, optimizer), optimizer.traffic()["steps"]
             if scaler is None:
                 if clip:
                     torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
@@ -56,15 +62,24 @@ def trained(kind=None, unscale=False, to_none=True, bad=(), leave_out=(), clip=N
             assert scaler.step(optimizer) is None
             scaler.update()
             if step in bad:
-                untouched.append(whole(model, optimizer) == before)
-                assert optimizer.traffic()["last_step"]["skipped"]
-                note = optimizer.traffic()["last_step"]["note"]
-                assert note == f"found_inf on rank(s) {n - 1}", note
+                now, last = whole(model, optimizer), optimizer.traffic()["last_step"]
+                untouched.append((now[0] == before[0], now[1] == before[1]))
+                assert last["skipped"]
+                check_note(kind, last["note"], made + 1, n - 1)
+                assert all(state["step"] == made for state in optimizer.state.values())
     optimizer.check_replicas()
     traffic = optimizer.traffic()
     result = whole(model, optimizer)
     optimizer.close()
     return result, scales, untouched, (traffic["steps"], traffic["skipped"])
+
+
+def check_note(kind, note, step, rank):
+    if not in_frames(kind):
+        assert note == f"found_inf on rank(s) {rank}", note
+        return
+    assert note.startswith(f"step {step}: NaN or Inf in the gradient of '"), note
+    assert note.endswith(f"on rank {rank}"), note
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -83,14 +98,33 @@ def test_the_scale_is_undone_before_the_momentum(world, n, kind, unscale):
 @pytest.mark.parametrize("kind, unscale", MODES)
 def test_an_overflow_on_one_rank_is_a_skipped_step_on_all(world, n, kind, unscale):
     bad = (1, 2, 4)
-    expected = [each[0] for each in world(n).run(trained, leave_out=bad)]
-    results = world(n).run(trained, kind, unscale, unscale, bad)
+    expected = [each[0] for each in world(n).run(trained, leave_out=bad, method="lion")]
+    shared = n == 3  # 2.x keeps its flags to itself, unless the optimizer is told
+    results = world(n).run(trained, kind, unscale, unscale, bad, method="lion", shared=shared)
     for rank, (result, scales, untouched, counts) in enumerate(results):
-        assert untouched == [True] * len(bad), "weights, momentum or counters have changed"
+        assert untouched == [(True, True)] * len(bad), "weights, momentum or counters have changed"
         assert counts == (3, 3)
         assert result == expected[rank]
-        if rank == n - 1 or kind == "own" and not NEW_TORCH:  # 2.x keeps its flags to itself
+        if shared or rank == n - 1 or not in_frames(kind):
             assert scales == [2.0 ** k for k in (12, 12, 11, 10, 10, 9)], f"rank {rank}"
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_momenta_of_a_vote_take_in_what_is_finite_of_a_skipped_step(world, n, kind):
+    """As with on_non_finite="skip", but that the step does not count."""
+    bad, method = (1, 2, 4), "dlion-vote"
+    oracle = dict(leave_out=bad) if not in_frames(kind) else dict(bad=bad, on_non_finite="skip")
+    expected = [each[0][0] for each in world(n).run(trained, method=method, **oracle)]
+    results = world(n).run(trained, kind, bad=bad, method=method)
+    for (weights, _), _, untouched, counts in results:
+        assert [weights_stay for weights_stay, _ in untouched] == [True] * len(bad)
+        assert counts == (3, 3)
+    assert [each[0][0] for each in results] == expected
+    if not in_frames(kind):
+        assert all(stays == (True, True) for _, _, untouched, _ in results for stays in untouched)
+    elif n > 1:  # the gradients of the first rank are finite
+        assert results[0][2] == [(True, False)] * len(bad)
 
 
 def test_clipping_between_unscale_and_step(world):

@@ -63,7 +63,7 @@ def synchronize(stream=None):
 _device.Device, _device.gpu_of = FakeGpu, gpu_of
 
 
-def train(run_on, dtype=torch.float32, steps=6, stop=None, **arguments):
+def train(run_on, dtype=torch.float32, steps=6, stop=None, scale=None, **arguments):
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.Tanh(), torch.nn.Linear(40, 8))
     model = model.to(dtype)
@@ -87,8 +87,11 @@ def train(run_on, dtype=torch.float32, steps=6, stop=None, **arguments):
                     model[2].bias.grad = None
                 held += [p.grad for p in model.parameters()]
             synchronize()
+        if scale is not None:  # as a GradScaler
+            optimizer.grad_scale, optimizer.found_inf = torch.tensor(scale), torch.zeros(())
         optimizer.step()
         synchronize()
+        optimizer.grad_scale = optimizer.found_inf = None
     optimizer.check_replicas()
     with optimizer.common_parameters():
         synchronize()
@@ -145,12 +148,23 @@ for method in ("local-vote", "diloco", "dsm"):
 compare(method="dlion-vote", stop=3)
 compare(method="dlion-vote", dtype=torch.bfloat16, stop=3)
 compare(method="dlion-vote", virtual_workers=3)
+for dtype in (torch.float32, torch.float16):
+    for method in ("dlion-vote", "adamw", "lion-cub"):
+        compare(method=method, dtype=dtype, scale=3.0)
 """, PRIDE_CACHE=str(tmp_path))
 
 
 def test_matrices_are_orthogonalised_by_torch(tmp_path):
     run("""
 compare(method="dlion-muon", exact=False, steps=3)
+def fused(run_on):  # query, key and value side by side
+    p = torch.nn.Parameter(torch.zeros(6, 18))
+    optimizer = pride.Optimizer([("qkv", p)], lr=1.0, method="dlion-muon", run_on=run_on)
+    p.grad = torch.randn(6, 18, generator=torch.Generator().manual_seed(3))
+    optimizer.step()
+    synchronize()
+    return p.detach().clone()
+assert (fused("device") != fused("host")).sum() <= 5
 matrix = torch.randn(2, 30, 70)
 mine = [m.clone() for m in matrix]
 _device.newton_schulz(mine, 5)

@@ -75,6 +75,12 @@ std::uint64_t StateTable::floats() const noexcept {
   return n;
 }
 
+std::size_t StateTable::bytes_per_coord() const noexcept {
+  std::size_t bytes = 0;
+  for (const Entry& e : entries_) bytes += e.kind == StateKind::kServer ? 0 : size_of(e.dtype);
+  return bytes;
+}
+
 // Copies the first floats of a buffer from another table's.
 void StateTable::copy(Memory& of_from, const FlatBuffer& from, Memory& of_to, FlatBuffer& to) {
   std::vector<float> room;

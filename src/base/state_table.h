@@ -64,7 +64,8 @@ class StateTable {
   void allocate_beside(const StateTable& first);
 
   std::size_t n_buffers() const noexcept { return entries_.size(); }
-  std::uint64_t floats() const noexcept;  // of all buffers together
+  std::size_t bytes_per_coord() const noexcept;  // without those of servers
+  std::uint64_t floats() const noexcept;         // of all buffers together
   std::uint64_t floats(StateKind kind) const noexcept;
   std::uint64_t own_floats() const noexcept;  // of those that are not shared
   bool has(StateKind kind) const noexcept;

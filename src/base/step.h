@@ -46,7 +46,8 @@ struct ParameterView {
 using View = ParameterView<float>;
 using ConstView = ParameterView<const float>;
 
-// Values of a part of a gradient, read in their own type, times `factor`.
+// Values of a part of a gradient, read in their own type, times `factor`; on a device times the
+// float at `scale`, too, unless that is null.
 struct Values {
   static constexpr std::size_t kBlock = 4096;  // coordinates widened at a time, in the L1 cache
 
@@ -54,8 +55,9 @@ struct Values {
   std::size_t n = 0;
   DType dtype = DType::kFloat32;
   float factor = 1;
+  const float* scale = nullptr;
 
-  static Values of(std::span<const float> g) { return {g.data(), g.size(), DType::kFloat32, 1}; }
+  static Values of(std::span<const float> g) { return {g.data(), g.size()}; }
   // True if values can be read in place.
   bool direct() const noexcept { return dtype == DType::kFloat32 && factor == 1; }
   // `size` values from number `at` on: in place, or in `block`, which has room for them.
@@ -76,20 +78,23 @@ struct Values {
   std::span<const float> widen(std::size_t at, std::span<float> out) const;
 };
 
-// Gradients of this rank, by tensor, each read in its own type, times `factor`.
+// Gradients of this rank, by tensor, each read in its own type, times `factor` and what is at
+// `scale`, as Values.
 struct GradientView {
   static constexpr std::size_t kBlock = Values::kBlock;
 
   const float* flat = nullptr;  // all float32 in one buffer, factor 1
   const GradientPlace* places = nullptr;
   float factor = 1;
+  const float* scale = nullptr;
 
   // Coordinates [begin, end) of the tensor.
   Values of(std::size_t tensor, std::size_t begin, std::size_t end) const {
-    if (places == nullptr) return {flat + begin, end - begin, DType::kFloat32, 1};
+    if (places == nullptr) return {flat + begin, end - begin};
     const GradientPlace& place = places[tensor];
     const auto* data = static_cast<const std::byte*>(place.data);
-    return {data + (begin - place.offset) * size_of(place.dtype), end - begin, place.dtype, factor};
+    return {data + (begin - place.offset) * size_of(place.dtype), end - begin, place.dtype, factor,
+            scale};
   }
   Values of(const auto& piece) const { return of(piece.tensor, piece.begin, piece.end); }
   // In place, or in `block`, which has room for them; or in memory that grows as needed.

@@ -144,6 +144,17 @@ int pride_optimizer_set_gradient_factor(pride_optimizer* optimizer, float factor
   return guarded([&] { idle(optimizer).set_gradient_factor(factor); });
 }
 
+int pride_optimizer_scale_next_step(pride_optimizer* optimizer, const pride_array* factor) {
+  return guarded([&] {
+    pride::Optimizer& all = idle(optimizer);
+    if (factor == nullptr) return all.scale_next_step(nullptr);
+    check_array(*optimizer, *factor, "factor");
+    PRIDE_CHECK(factor->n == 1 && factor->dtype == PRIDE_FLOAT32, "factor: ", factor->n,
+                " values of dtype ", factor->dtype, ", must be one float32");
+    all.scale_next_step(static_cast<const float*>(factor->data));
+  });
+}
+
 int pride_optimizer_set_stream(pride_optimizer* optimizer, void* stream) {
   return guarded([&] { idle(optimizer).set_stream(stream); });
 }

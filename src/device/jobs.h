@@ -14,7 +14,7 @@ inline Hash hash_of(const kernels::HashWords& h) {
   return {h.key, 64 * h.first_word + h.shift, h.flip};
 }
 inline Values values_of(const pride::Values& v) {
-  return {v.data, static_cast<u32>(v.dtype), v.factor};
+  return {v.data, static_cast<u32>(v.dtype), v.factor, v.scale};
 }
 // Those of kernels that only read are not written.
 inline void* data_of(const ConstFloats& f) {

@@ -119,12 +119,17 @@ inline T* global(T* at) {
 // As pride::DType.
 constexpr u32 kFloat32 = 0, kBFloat16 = 1, kFloat16 = 2;
 
-// Values of a tensor in their own type, each times `factor`.
+// Values of a tensor in their own type, each times `factor` and, unless that is null, what is at
+// `scale`.
 struct Values {
   const void* data;
   u32 dtype;
   float factor;
+  const float* scale;
 };
+PRIDE_BODY float factor_of(const Values& in) {
+  return in.scale == nullptr ? in.factor : in.factor * *global(in.scale);
+}
 
 // pride/float16.h
 PRIDE_BODY float from_float16(u16 half) {
@@ -251,8 +256,9 @@ PRIDE_BODY void fetch(Chunk<float>& out, const Values& in, u64 at, u64 n) {
       map_chunk(out, narrow, from_float16);
     }
   }
-  if (in.factor == 1.0f) return;
-  for_chunk(at, n, [&](u32 lane, u32 h) { out(lane, h) *= in.factor; });
+  const float factor = factor_of(in);
+  if (factor == 1.0f) return;
+  for_chunk(at, n, [&](u32 lane, u32 h) { out(lane, h) *= factor; });
 }
 
 // base/floats.h: floats, or the two halves of each.

@@ -292,7 +292,8 @@ PRIDE_BODY float value_of(const Values& v, u64 i) {
   const float x = v.dtype == kFloat32    ? ((const float*)v.data)[i]
                   : v.dtype == kBFloat16 ? from_bfloat16(((const u16*)v.data)[i])
                                          : from_float16(((const u16*)v.data)[i]);
-  return v.factor == 1.0f ? x : x * v.factor;
+  const float factor = factor_of(v);
+  return factor == 1.0f ? x : x * factor;
 }
 PRIDE_BODY void sample_blends(const SampleBlends& j, u64 at) {
   for_chunk(at, j.n, [&](u32 lane, u32 h) {

@@ -81,7 +81,7 @@ struct Feedback {
 // The values from `at` on; without data none.
 PRIDE_BODY Values part_of(const Values& v, u64 at) {
   const u64 bytes = v.data == nullptr ? 0 : v.dtype == kFloat32 ? 4 * at : 2 * at;
-  return {(const u8*)v.data + bytes, v.dtype, v.factor};
+  return {(const u8*)v.data + bytes, v.dtype, v.factor, v.scale};
 }
 // Without data: zeros.
 PRIDE_BODY void fetch_or_zeros(Chunk<float>& out, const Values& in, u64 at, u64 n) {

@@ -185,6 +185,9 @@ class DistributedLion final : public Method {
   }
 
   double matrix_operations() const override { return matrices_ ? matrices_->operations() : 0; }
+  void describe(MethodInfo& info) const override {
+    if (tie_ == Tie::kZero) info.link_bits_down = 2;
+  }
 
   void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
     encode_signs(space_, flight.parts[0].shards, flight.grad, ctx, blend_, m_, flight.wire(0),

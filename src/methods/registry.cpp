@@ -130,9 +130,12 @@ MethodInfo method_info(std::string_view name, int world,
   const auto method =
       entry.make({layout, std::min(world, info.max_world), complete_options(info.name, options)});
   method->describe(info);
+  if (info.link_bits_up == 0) info.link_bits_up = info.bits_up;
+  if (info.link_bits_down == 0) info.link_bits_down = info.bits_down;
   info.bits_up /= static_cast<double>(info.period);
   info.bits_down /= static_cast<double>(info.period);
   info.state_floats = static_cast<int>(method->state().n_buffers());
+  info.state_bytes = static_cast<double>(method->state().bytes_per_coord());
   return info;
 }
 

@@ -138,7 +138,10 @@ class TurnMuon final : public Method {
   }
 
   double matrix_operations() const override { return method_->matrix_operations(); }
+  // The signs of all coordinates leave a device, and come back as votes that may be 0.
   void describe(MethodInfo& info) const override {
+    info.link_bits_up = 1;
+    info.link_bits_down = 2;
     info.bits_up /= turns_.n();
     info.bits_down /= turns_.n();
   }

@@ -100,6 +100,15 @@ void Optimizer::set_gradient_factor(float factor) {
   impl_->gradient_factor = factor;
 }
 
+void Optimizer::scale_next_step(const float* factor) {
+  PRIDE_CHECK(!impl_->in_step, "optimizer: scale_next_step() in the middle of a step");
+  PRIDE_CHECK(!impl_->workers, "optimizer: scale_next_step() with virtual workers");
+  const Protocol protocol = impl_->method->protocol({.voters = impl_->world()});
+  PRIDE_CHECK(!protocol.own_parameters, "optimizer: scale_next_step() with ", method(),
+              ": in a step without exchange no other rank knows of a gradient that is not finite");
+  impl_->next_scale = {true, factor};
+}
+
 void Optimizer::set_stream(void* stream) { impl_->options.stream = stream; }
 
 int Optimizer::worker_number() const {

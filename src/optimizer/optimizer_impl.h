@@ -91,6 +91,9 @@ struct Optimizer::Impl {
       throw;
     }
   }
+  bool skips_non_finite() const {
+    return options.non_finite == NonFinitePolicy::kSkip || loss_scale.used;
+  }
   void complete();
   void skip(const std::string& text, bool alone, StepReport& report);
   std::string describe(const NonFinite& seen, std::int64_t step) const;
@@ -116,12 +119,18 @@ struct Optimizer::Impl {
   std::unique_ptr<PlacedParameters> parameters;
   std::vector<char> frozen;  // by tensor; empty: none
   float gradient_factor = 1;
+  struct LossScale {
+    bool used = false;              // a step that is not finite is skipped and does not count
+    const float* factor = nullptr;  // null: 1
+  };
+  LossScale next_scale;
   bool in_step = false;
   bool params_checked = false;  // all ranks began with the same
   std::string refusal;          // why no further step is taken; empty: steps are welcome
 
   // the step at hand
   StepContext ctx;
+  LossScale loss_scale;
   std::vector<StepScalars> scalars;
   std::vector<char> unused;
   std::vector<char> reported;

@@ -64,10 +64,12 @@ void Optimizer::Impl::check_frozen() const {
 // Where this rank's gradients lie; null: they are given one by one.
 GradientView Optimizer::Impl::view_of(const Gradients* grads) {
   GradientView view{.factor = gradient_factor};
+  if (!space.is_host()) view.scale = loss_scale.factor;
+  if (space.is_host() && loss_scale.factor != nullptr) view.factor *= *loss_scale.factor;
   gradients.assign(layout.tensors().size(), {});
   if (grads != nullptr) place_gradients(*grads);
   if (grads != nullptr && grads->is_flat() && grads->flat().dtype == DType::kFloat32 &&
-      gradient_factor == 1) {
+      view.factor == 1 && view.scale == nullptr) {
     view.flat = static_cast<const float*>(grads->flat().data);
   } else {
     view.places = gradients.data();
@@ -102,6 +104,7 @@ void Optimizer::Impl::set_context(const Parameters& params, const char* call) {
 }
 
 void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
+  loss_scale = std::exchange(next_scale, {});
   if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
   PRIDE_CHECK(!workers, "optimizer: a step of ", n_workers(),
               " virtual workers: hand_over() takes the gradients of each, then step_workers()");
@@ -123,8 +126,8 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
   }
   guarded([&] {
     pipeline->begin(ctx, parameters->view(), view,
-                    options.non_finite == NonFinitePolicy::kSkip || options.clip_global_norm > 0,
-                    options.clip_global_norm, std::move(all));
+                    skips_non_finite() || options.clip_global_norm > 0, options.clip_global_norm,
+                    std::move(all));
   });
   in_step = true;
 }
@@ -212,7 +215,7 @@ StepReport Optimizer::Impl::finish() {
   }
   const std::string warning = options.device ? options.device->warning() : std::string();
   if (!warning.empty()) report.note += (report.note.empty() ? "" : "; ") + warning;
-  ++steps_done;
+  if (!non_finite || !loss_scale.used) ++steps_done;
   if (ends_round(report.step)) {
     guarded([&] {
       RoundReport& round = report.round.emplace();
@@ -250,7 +253,7 @@ std::string Optimizer::Impl::describe(const NonFinite& seen, std::int64_t step) 
 
 // Of this rank alone: no other rank knows of it.
 void Optimizer::Impl::skip(const std::string& text, bool alone, StepReport& report) {
-  if (options.non_finite == NonFinitePolicy::kRaise) {
+  if (!skips_non_finite()) {
     refusal = text + "; load a state to go on";
     if (alone) caller.fail(text);
     throw NonFiniteGradient(text);

@@ -30,9 +30,7 @@ MethodModel on_device(const DeviceModel& device, MethodModel model, const PlanMe
               " multiplies matrices: how many operations per second does the device make "
               "(--device-operations)?");
   const auto moved = [&](double bytes) { return d * bytes / device.bytes_per_s; };
-  const double state = 2 * kFloat * info.state_floats, parameter = 2 * kFloat;
-  // bits of an exchange of all coordinates: info has the mean over a period
-  const auto bits = static_cast<double>(info.period) / 8;
+  const double state = 2 * info.state_bytes, parameter = 2 * kFloat;
   model.matrix_s = operations > 0 ? operations / device.operations_per_s : 0;
   model.local_s = model.period > 1 ? moved(kFloat + state + parameter) + model.matrix_s : 0;
   if (dense) {
@@ -42,8 +40,8 @@ MethodModel on_device(const DeviceModel& device, MethodModel model, const PlanMe
     return model;
   }
   model.encode_s = moved(kFloat * (model.whole_gradient ? 2 : 1) + state) +
-                   copied(info.bits_up * bits) + model.matrix_s;
-  model.apply_s = moved(parameter) + copied(info.bits_down * bits);
+                   copied(info.link_bits_up / 8) + model.matrix_s;
+  model.apply_s = moved(parameter) + copied(info.link_bits_down / 8);
   return model;
 }
 

@@ -134,7 +134,13 @@ static void tensors_apart(pride_comm* comm, void* shared) {
               pride_optimizer_set_parameters(m.optimizer, params, kTensors));
   const uint8_t frozen[kTensors] = {0, 1, 0};
   CHECK_OK(pride_optimizer_set_frozen(m.optimizer, frozen));
-  CHECK_OK(pride_optimizer_set_gradient_factor(m.optimizer, -2));
+  CHECK_OK(pride_optimizer_set_gradient_factor(m.optimizer, -4));
+  float half[2] = {0.5f, 0};
+  pride_array factor = {.data = half, .n = 2};
+  CHECK_FAILS(PRIDE_INVALID, "factor: 2 values of dtype 0, must be one float32",
+              pride_optimizer_scale_next_step(m.optimizer, &factor));
+  factor.n = 1;
+  CHECK_OK(pride_optimizer_scale_next_step(m.optimizer, &factor));
   CHECK_OK(pride_optimizer_begin(m.optimizer, NULL, NULL));
   for (uint64_t t = kTensors; t-- > 0;) {
     CHECK_OK(pride_optimizer_ready_at(m.optimizer, t, &grads[t]));

@@ -77,12 +77,21 @@ class Pair {
   OnDevice<T> device_;
 };
 
-// A gradient in a dtype of its own.
+// A gradient in a dtype of its own; on the device a part of its factor may lie there.
 class Gradient {
  public:
   Gradient(Both& both, std::vector<float> values, DType dtype, float factor)
-      : n_(values.size()), dtype_(dtype), factor_(factor), bytes_(both, bytes_of(values, dtype)) {}
-  Values at(bool on_device) { return {bytes_.at(on_device).data(), n_, dtype_, factor_}; }
+      : n_(values.size()),
+        dtype_(dtype),
+        factor_(factor),
+        bytes_(both, bytes_of(values, dtype)),
+        scaled_(both.below(2) == 0),
+        scale_(both, {0.7f}) {}
+  Values at(bool on_device) {
+    const float factor = scaled_ && !on_device ? factor_ * scale_.host[0] : factor_;
+    const float* const scale = scaled_ && on_device ? scale_.at(true).data() : nullptr;
+    return {bytes_.at(on_device).data(), n_, dtype_, factor, scale};
+  }
 
  private:
   static std::vector<std::byte> bytes_of(std::span<const float> x, DType dtype) {
@@ -97,6 +106,8 @@ class Gradient {
   DType dtype_;
   float factor_;
   Pair<std::byte> bytes_;
+  bool scaled_;
+  Pair<float> scale_;
 };
 
 // Calls body(space, on_device) for both, and waits.

@@ -108,6 +108,26 @@ TEST(OnAGpu, OrthogonalisesByTorch) {
   EXPECT_LE(differ, 0.05 * all) << "signs of entries near zero may differ, others must not";
 }
 
+// Query, key and value side by side: each is a matrix within the rows of another.
+TEST(OnAGpu, OrthogonalisesPartsOfAMatrixByTorch) {
+  if (!rules::has_blas()) GTEST_SKIP() << "without BLAS there is no method of matrices";
+  const auto stepped = [](RunOn where) {
+    torch::manual_seed(3);
+    torch::Tensor p = torch::zeros({6, 18}).set_requires_grad(true);
+    ModuleTensors tensors({{.name = "qkv", .tensor = p}});
+    OptimizerOptions options{.method = "dlion-muon", .groups = {{.lr = 1}}};
+    EXPECT_EQ(tensors.run_on(where, options), "");
+    const auto alone = make_thread_world(1);
+    Optimizer optimizer(*alone.front(), tensors.layout(), options);
+    p.mutable_grad() = torch::randn({6, 18});
+    tensors.step(optimizer);
+    return p.detach().clone();
+  };
+  const torch::Tensor wanted = stepped(RunOn::kHost);
+  const FakeGpu gpu;
+  EXPECT_LE(stepped(RunOn::kDevice).ne(wanted).sum().item<int>(), 5) << "of 108 signs";
+}
+
 // Every gradient that is handed over in backward is behind the work that made it.
 TEST(OnAGpu, FollowsTorchBeforeItReads) {
   const FakeGpu gpu;

@@ -102,6 +102,14 @@ PRIDE_API int pride_optimizer_set_frozen(pride_optimizer* optimizer, const uint8
 /* From the next step on this rank's gradients are first multiplied by it, in float32: 1 / scale of
  * a scaled loss, -1 to maximise. Since version 5. */
 PRIDE_API int pride_optimizer_set_gradient_factor(pride_optimizer* optimizer, float factor);
+/* The next step, and only that one, is one of a loss scaler's; on all ranks, or on none. Gradients
+ * are multiplied by `factor`, too: one float32 where the gradients lie, which must stay there as
+ * long as they do, and is read when they are; NULL: by 1. If a gradient is not finite, all ranks
+ * skip the step, whatever skip_non_finite says, and it does not count in
+ * pride_optimizer_steps_done(). Not with methods of local steps or virtual workers.
+ * Since version 7. */
+PRIDE_API int pride_optimizer_scale_next_step(pride_optimizer* optimizer,
+                                              const pride_array* factor);
 
 /* With a device: the stream (cudaStream_t) of the caller's work on parameters and gradients, for
  * later calls. Their work starts after the stream's present work, and the stream continues after

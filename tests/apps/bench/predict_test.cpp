@@ -195,8 +195,19 @@ TEST(OnDevice, ArithmeticIsWhatItsBytesTake) {
   const MethodModel local = at({"local-vote", {{"h", "8"}}});
   EXPECT_NEAR(local.encode_s - local.local_s, 1e6 * (1 / 8.0 / 1e7 - 8 / 1e9), 1e-12)
       << "a step without exchange has no bits, and the parameter at once";
+  const MethodModel narrow = at({"dlion-vote", {{"momentum_dtype", "bfloat16"}}});
+  EXPECT_NEAR(vote.encode_s - narrow.encode_s, 1e6 * 4 / 1e9, 1e-12) << "2 read and 2 written";
+  const MethodModel ternary = at({"dlion-vote", {{"tie", "zero"}}});
+  EXPECT_NEAR(ternary.apply_s - vote.apply_s, 1e6 * (1 / 8.0 / 1e7), 1e-12);
+  // the server's error is the host's
+  const MethodModel ef = at({"signsgd-ef"});
+  EXPECT_NEAR(ef.encode_s, 1e6 * (20 / 1e9 + (1 + 32 / 4096.0) / 8 / 1e7), 1e-12);
   if (!rules::has_blas()) GTEST_SKIP() << "no CBLAS, and no method of matrices";
   EXPECT_NEAR(at({"dlion-muon"}, 5e6).matrix_s, 5, 1e-12);
+  // the host packs its turn out of all signs, and unpacks votes that may be 0
+  const MethodModel turn = at({"turn-muon"});
+  EXPECT_NEAR(turn.encode_s, vote.encode_s, 1e-12);
+  EXPECT_NEAR(turn.apply_s, ternary.apply_s, 1e-12);
 }
 
 TEST(OnDevice, MethodsOfTheHostCopyGradientsAndParameters) {

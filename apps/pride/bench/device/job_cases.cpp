@@ -95,7 +95,7 @@ Feedback feedback(JobMaker& make) {
 Compress compress_job(JobMaker& make) {
   Compress job{};
   const Blocks of = blocks(make);
-  job.g = make.word() % 4 == 0 ? Values{nullptr, kFloat32, 1} : make.broken_values();
+  job.g = make.word() % 4 == 0 ? Values{nullptr, kFloat32, 1, nullptr} : make.broken_values();
   job.m = make.floats();
   job.e = make.floats();
   job.bits = make.bits();
@@ -111,7 +111,7 @@ Compress compress_job(JobMaker& make) {
 KeepFeedback keep_feedback_job(JobMaker& make) {
   KeepFeedback job{};
   const Blocks of = blocks(make);
-  job.g = make.word() % 4 == 0 ? Values{nullptr, kFloat32, 1} : make.values();
+  job.g = make.word() % 4 == 0 ? Values{nullptr, kFloat32, 1, nullptr} : make.values();
   job.bits = make.bits();
   job.scales = make.floats(of.n);
   job.m = make.floats();

@@ -51,8 +51,14 @@ class JobMaker {
   Values values() {
     const u32 any = word() % 3, dtype = options_.dtype.value_or(any);
     const float factor = word() % 2 == 0 ? 1.0f : 0.37f;
-    if (dtype == kFloat32) return {floats(), dtype, factor};
-    return {halves(dtype), dtype, factor};
+    const float* const scale = scale_word();
+    if (dtype == kFloat32) return {floats(), dtype, factor, scale};
+    return {halves(dtype), dtype, factor, scale};
+  }
+  // A factor that lies on the device, in one of four jobs.
+  const float* scale_word() {
+    const float factor[1] = {0.73f};
+    return word() % 4 == 0 ? memory_.array<float>(factor) : nullptr;
   }
   u16* halves(u32 dtype) {
     std::vector<u16> values(drawn(n));
@@ -93,7 +99,7 @@ class JobMaker {
     for (float& y : x) y = value();
     using Limits = std::numeric_limits<float>;
     x[word() % n] = word() % 2 == 0 ? Limits::infinity() : -Limits::quiet_NaN();
-    return {memory_.array<float>(x), kFloat32, 1.0f};
+    return {memory_.array<float>(x), kFloat32, 1.0f, scale_word()};
   }
   Betas betas() { return {0.9f, 0.1f, 0.99f, 0.01f}; }
   Rate rate() { return {0.999f, 0.0137f}; }
