@@ -242,6 +242,28 @@ class Optimizer {
   // changes nothing. Also allowed between calls of hand_over().
   void to_worker(int worker, const Parameters& params) const;
 
+  // Ranks that divide a model among them, each with the state of its own tensors, and that all hold
+  // its parameters: results of a step, about a bit per parameter, can travel instead of parameters.
+  // follow() takes the layout of another such rank's optimizer, which has the same voters and
+  // options, and returns the number of that part of the model. Nothing: results of this method do
+  // not determine the parameters, which then have to travel (methods with state in common, local
+  // steps). From then on each step keeps its results. Throws InvalidArgument with a coordinator or
+  // virtual workers.
+  std::optional<int> follow(Layout layout);
+
+  // The results of this optimizer's last step, until the next one; empty: it was skipped. The
+  // layout of these bytes is in docs/wire_format.md.
+  std::span<const std::byte> results() const;
+
+  // The size of the part's results of the last step, and: applies them to `params`, the part's
+  // tensors, in the step that this optimizer has completed last, by its scalars, with the bits of
+  // the other rank. frozen[i]: tensor i was frozen there; empty: none. No state is held for it.
+  // REQUIRES: float32 parameters. Throws CommError, and has changed nothing, unless these are
+  // undamaged results of that step; it names the part by its first tensor, and the bucket.
+  std::size_t result_bytes(int part) const;
+  void apply_results(int part, const Parameters& params, std::span<const bool> frozen,
+                     std::span<const std::byte> results);
+
   // From the next step on frozen tensors do not change, without weight decay, and their gradients
   // are not read. One flag per tensor, the same on all ranks, or the step throws CommError; an
   // empty span: none. With a coordinator only without weight decay, because records do not hold the
