@@ -157,7 +157,7 @@ dist.init_process_group("gloo", init_method="file://" + os.environ["PRIDE_CACHE"
 for method in ("dlion-vote", "dlion-avg"):
     on = train("device", method=method, node_group="auto")
     host = train("host", method=method, node_group="auto")
-    assert on[3]._slots[0].place.code == 1 and len(on[3]._slots) == 2, "half the tensors, there"
+    assert on[3]._slots[0].place.code == 1 and len(on[3]._slots) in (1, 3)
     assert all(map(same, on[0], host[0]))
     sent = on[3].traffic()["last_step"]["node_bytes_sent"]
     own = sum(slot.n for slot in on[3]._slots)
