@@ -1,5 +1,5 @@
-// Four threads fit one linear model together, through the C interface; one bit per coordinate
-// travels. Exits with 1 if the fit is not close to the weights that made the data.
+// Four threads fit one linear model together, through the C interface, and exchange only signs.
+// Exits with 1 if the fit is not close to the weights that made the data.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <pthread.h>

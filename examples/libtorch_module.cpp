@@ -1,8 +1,8 @@
 // Several workers train one libtorch module together: three threads, or the processes of an MPI job
-// (mpirun -n 3, srun --mpi=pmix -n 3). Each makes its own copy with its own weights.
+// (mpirun -n 3, srun --mpi=pmix -n 3). Each makes its own copy with other initial weights.
 // ModuleTensors::broadcast() copies rank 0's weights to all before the first forward, as
-// DistributedDataParallel does. Exits with 1 if the workers' weights differ in the end, or the loss
-// is not low.
+// DistributedDataParallel does. Exits with 1 if the workers' final weights differ, or the loss is
+// not low.
 // SPDX-License-Identifier: Apache-2.0
 #include <torch/torch.h>
 

@@ -1,5 +1,5 @@
-// Four threads fit one linear model together. Each has its own samples and sends one bit per
-// coordinate. Exits with 1 if the fit is not close to the true weights.
+// Four threads fit one linear model together. Each has its own samples, and they exchange only
+// signs. Exits with 1 if the fit is not close to the true weights.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <cstddef>

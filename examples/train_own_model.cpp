@@ -1,5 +1,5 @@
-// Your own model and data, trained by four workers with one bit per parameter on the wire. A small
-// network learns on which of two spirals a point lies. Exits with 1 if it does not.
+// Your own model and data, trained by four workers that exchange only signs. A small network learns
+// on which of two spirals a point lies. Exits with 1 if it does not.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 

@@ -134,7 +134,7 @@ def main():
             else:
                 loss.backward()
             losses += loss.item()
-        run.optimizer.step()  # the exchange: with dlion-vote one bit for each parameter
+        run.optimizer.step()  # the exchange: dlion-vote sends only signs
         run.schedule.step()
         done = step + 1
         if run.due(done, args.eval_every):

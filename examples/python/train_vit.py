@@ -127,7 +127,7 @@ def main():
         run.optimizer.zero_grad()
         loss = F.cross_entropy(run.model(x), labels[indices])
         loss.backward()
-        run.optimizer.step()  # the exchange: with dlion-vote one bit for each parameter
+        run.optimizer.step()  # the exchange: dlion-vote sends only signs
         run.schedule.step()
         done = step + 1
         if run.due(done, args.eval_every):

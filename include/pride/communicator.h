@@ -33,8 +33,9 @@ struct Traffic {
   }
 };
 
-// A pending send or receive. Its buffer must stay alive until wait() returned, test() was true, or
-// either threw; code that unwinds for another reason must call fail() before it frees the buffer.
+// A pending send or receive. Its buffer must live until wait() has returned or test() was true, or
+// until a call threw CommError. If another exception ends the scope of the buffer, call fail()
+// first. After a failure MPI may still use buffers of messages in transfer (docs/transports.md).
 struct Ticket {
   std::uint64_t id = 0;  // 0: nothing pending
 };
@@ -65,7 +66,7 @@ class Communicator {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  // "threads", "mpi", "c10d"
+  // "threads", "mpi", "c10d", ...
   virtual std::string_view transport() const noexcept = 0;
 
   // --- Point to point. Messages between two ranks with one tag arrive in the order sent. --------
@@ -90,8 +91,9 @@ class Communicator {
   // REQUIRES: send.size() == recv.size(), a multiple of size(); no overlap.
   void all_to_all(std::span<const std::byte> send, std::span<std::byte> recv);
 
-  // Any messages between any ranks, all in flight at once. REQUIRES: none is to or from this rank
-  // itself; two ranks list the messages between them in the same order, with the same sizes.
+  // Any messages between any ranks, all in flight at the same time. REQUIRES: no message to or from
+  // this rank itself; the lists of two ranks have the messages between them in one order, with
+  // equal sizes.
   void all_to_all_v(std::span<const Outgoing> send, std::span<const Incoming> recv);
 
   // Slice i of `all` becomes rank i's `mine`. REQUIRES: all.size() == size() * mine.size().
@@ -109,10 +111,10 @@ class Communicator {
   // Returns when all ranks have called it.
   void barrier();
 
-  // Sum by the transport's own all-reduce, in its own order. It is equal on all ranks of this run,
-  // but its bits may differ between transports. Sums of integers are exact, so equal on every
-  // transport. For bfloat16 every sum of two is rounded again. REQUIRES: no sum of integers, over
-  // any of the ranks, leaves the type's range.
+  // Sum by the transport's own all-reduce, in its own order. All ranks get equal bits. Bits of
+  // float sums may differ between transports. Sums of integers are exact, so equal on every
+  // transport. bfloat16 is added in float32 and rounded after each addition. REQUIRES: no sum of
+  // integers, over all or some of the ranks, leaves the type's range.
   void native_sum(std::span<float> values);
   void native_sum(std::span<std::int8_t> values);
   void native_sum(std::span<std::int16_t> values);
@@ -127,13 +129,12 @@ class Communicator {
   // Ranks that give the same colour form a world, ordered by (key, rank). Collective.
   std::unique_ptr<Communicator> split(int colour, int key);
 
-  // Longest time of one wait; 300 s unless set. REQUIRES: > 0.
+  // The longest time of one wait; the default is 300 s. REQUIRES: > 0.
   void set_timeout(std::chrono::milliseconds timeout);
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
 
-  // Marks the world as failed on every rank, for this reason; the ranks' pending and later calls
-  // throw CommError with this text. Local, takes less than a second, never throws; only the first
-  // reason counts.
+  // Fails the world: pending and later calls on all ranks throw CommError with this reason. Not
+  // collective. Takes less than a second and never throws. Only the first reason counts.
   void fail(std::string_view reason) noexcept;
 
   // Bytes and messages of this object (not of its duplicates and splits).

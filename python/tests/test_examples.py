@@ -39,13 +39,14 @@ def launch_and_kill(file, script, *arguments):
     """Ends both processes, and the launcher, with SIGKILL once the file is there."""
     job = subprocess.Popen(command(script, *arguments), stdout=subprocess.DEVNULL,
                            stderr=subprocess.DEVNULL, env=environment(), start_new_session=True)
-    until = time.monotonic() + 180  # on a busy machine
+    until = time.monotonic() + 400  # on a busy machine
     while not file.exists() and job.poll() is None and time.monotonic() < until:
         time.sleep(0.005)
     children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
     for pid in [job.pid, *map(int, children)]:
         os.kill(pid, signal.SIGKILL)
     job.wait()
+    assert file.exists(), f"{file.name} was not there in time"
 
 
 def records(log):

@@ -207,7 +207,7 @@ REFUSED = {
     "muon": (dict(method="dlion-muon", options={"matrix_scale": "fan-in"}), "matrix_scale=fan-in"),
     "skip": (dict(method="local-vote", on_non_finite="skip"), "non_finite = skip with local-vote"),
     "clip": (dict(method="lion", clip_global_norm=1.0, shard="last alone"),
-             "clip_global_norm: they lie on 2 meshes of different ranks"),
+             "clip_global_norm: they lie on 2 different meshes"),
     "other ranks": (dict(mesh="fs"), "is sharded over ranks [0, 1], of which [0, 1] are replicas"),
     "whole mesh": (dict(shard="all"), "is replicated over its own mesh"),
     "plain": (dict(shard="first"), "2.weight is not sharded and 0.weight is"),

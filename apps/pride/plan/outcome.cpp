@@ -8,6 +8,7 @@
 #include <iostream>
 #include <utility>
 
+#include "plan/fewer_bits.h"
 #include "plan/units.h"
 #include "pride/error.h"
 #include "report/svg.h"
@@ -19,6 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kWorthIt = 1.03;  // times the steps per second of the fastest dense method
+constexpr double kFastest = 1e14;  // bytes per second: of any link
 
 const PlanRow* best_of(const std::vector<PlanRow>& rows, bool dense) {
   const PlanRow* best = nullptr;
@@ -89,6 +91,11 @@ std::string not_modelled(const PlanFacts& facts) {
 
 Json or_null(auto value) { return value > 0 ? Json(value) : Json(nullptr); }
 
+Json fewer_json(const Plan& plan) {
+  const FewerBits found = fewer_bits(plan);
+  return {{"needed", found.needed}, {"turns", or_null(found.turns)}, {"h", or_null(found.h)}};
+}
+
 // A compressed method and a dense one, by their steps.
 struct Rivals {
   const PlanRow *dense = nullptr, *small = nullptr;
@@ -116,14 +123,15 @@ Rivals rivals_at(const Plan& plan, double bytes_per_s) {
 std::string pays_text(const Plan& plan) {
   if (plan.facts.world == 1 || verdict(plan).empty()) return "";
   const double most = pays_up_to(plan);
-  return most == 0 ? "It pays on no links, however slow.\n"
-                   : concat("It pays on links of up to ", bandwidth_text(most), " a rank.\n");
+  if (most == 0) return "It pays on no links, however slow.\n";
+  if (most == kFastest) return "It pays on all links, however fast.\n";
+  return concat("It pays on links of up to ", bandwidth_text(most), " a rank.\n");
 }
 
 }  // namespace
 
 double pays_up_to(const Plan& plan) {
-  constexpr double kSlowest = 1e2, kFastest = 1e14, kStep = 1.5, kClose = 1.001;
+  constexpr double kSlowest = 1e2, kStep = 1.5, kClose = 1.001;
   if (best_of(plan.rows, true) == nullptr || best_of(plan.rows, false) == nullptr) return 0;
   double above = kFastest, at = kFastest;
   while (at > kSlowest && !rivals_at(plan, at).pays()) above = std::exchange(at, at / kStep);
@@ -192,7 +200,7 @@ void print(const Plan& plan) {
   }
   std::cout << markdown_table(table, 1) << '\n'
             << verdict(plan) << '\n'
-            << pays_text(plan) << notes_on(plan);
+            << pays_text(plan) << advice_on(plan) << notes_on(plan);
 }
 
 nlohmann::ordered_json to_json(const Plan& plan) {
@@ -214,6 +222,7 @@ nlohmann::ordered_json to_json(const Plan& plan) {
               {"device_operations_per_s", or_null(facts.device.operations_per_s)},
               {"verdict", verdict(plan)},
               {"pays_up_to_bytes_per_s", or_null(facts.world == 1 ? 0 : pays_up_to(plan))},
+              {"fewer_bits", fewer_json(plan)},
               {"notes", notes_on(plan)}};
   for (const PlanRow& row : plan.rows) all["methods"].push_back(row_json(row, facts));
   return all;
@@ -263,7 +272,7 @@ void print_scaling(const std::vector<Plan>& plans) {
             << scaling_table(plans) << '\n';
   for (const Plan& plan : plans) {
     std::cout << grouped(plan.facts.world) << " ranks: " << verdict(plan) << '\n'
-              << pays_text(plan);
+              << pays_text(plan) << advice_on(plan);
   }
   std::cout << notes_on(plans.front());
 }

@@ -90,9 +90,10 @@ PRIDE_API void pride_optimizer_destroy(pride_optimizer* optimizer);
  * of tensors. Between steps; again whenever an address has changed, and after
  * pride_optimizer_add(). From then on `params` may be NULL in all other calls, and no flat buffer
  * is taken. Another size or dtype than before is PRIDE_INVALID, with the tensor's name. Parameters
- * in bfloat16 or float16 have float32 masters, which are state: tensors "master/<parameter>". A
- * bfloat16 parameter is the upper half of its master: saving reads it where it lies. What the
- * caller has changed in a parameter since the last step counts. Since PRIDE_C_VERSION 5. */
+ * in bfloat16 or float16 have float32 masters, which are state: tensors "master/<parameter>". The
+ * library holds 16 bits of a bfloat16 parameter's master; saving reads the others where the
+ * parameter lies. The caller may change parameters between steps (docs/design/masters.md). Since
+ * PRIDE_C_VERSION 5. */
 PRIDE_API int pride_optimizer_set_parameters(pride_optimizer* optimizer, const pride_array* params,
                                              uint64_t n);
 /* frozen[i] not 0: from the next step on tensor i does not change, without weight decay, and its

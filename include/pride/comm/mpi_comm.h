@@ -1,4 +1,5 @@
-// mpi_comm: ranks are the processes of an MPI job (mpirun, srun). Any MPI-3.
+// mpi_comm: ranks are the processes of an MPI job (mpirun, srun). Any MPI-3. Programs that use MPI
+// already: docs/train_library.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,10 +11,10 @@
 
 namespace pride {
 
-// Initialises MPI (with MPI_THREAD_MULTIPLE requested) unless it is initialised, and finalises it
-// only if this object initialised it. Keep one alive as long as any MPI communicator of pride. If a
-// world of this process has failed, it does not finalise, so that the launcher ends the job instead
-// of waiting.
+// Initialises MPI, requesting MPI_THREAD_MULTIPLE, and finalises it at its end. If MPI is
+// initialised already, it does neither; such a program needs no MpiEnvironment. Destroy it after
+// all MPI communicators of pride. If a world of this process has failed, it does not finalise MPI,
+// which would wait for all ranks; when the process exits, the launcher ends the job.
 class MpiEnvironment {
  public:
   MpiEnvironment();
@@ -21,7 +22,8 @@ class MpiEnvironment {
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
 
-  // True if a second thread may communicate at the same time (overlap needs it).
+  // True if MPI granted MPI_THREAD_MULTIPLE. OptimizerOptions::overlap needs it, and threads that
+  // call MPI at the same time.
   bool thread_multiple() const noexcept { return thread_multiple_; }
 
  private:
@@ -31,7 +33,7 @@ class MpiEnvironment {
 
 // A communicator over a duplicate of `comm`, which stays the caller's. Collective over `comm`.
 // Throws InvalidArgument unless MPI is initialised and `comm` is an intra-communicator.
-// Waits poll with MPI_Test and back off, so that ranks that share a core do not starve each other.
+// Waits poll with MPI_Test and sleep in between, because ranks may share a core.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm = MPI_COMM_WORLD);
 
 // True if this process was started by an MPI launcher (mpirun, mpiexec, or srun with PMI or PMIx)

@@ -1,13 +1,15 @@
 // ModuleTensors: the parameters of a torch module, and their gradients, for an Optimizer.
 // SPDX-License-Identifier: Apache-2.0
 //
-//   pride::ModuleTensors tensors(std::move(named_parameters));
+//   std::vector<pride::NamedParameter> list;
+//   for (const auto& p : module->named_parameters()) list.push_back({p.key(), p.value()});
+//   pride::ModuleTensors tensors(std::move(list));
 //   pride::OptimizerOptions options{.method = "dlion-vote"};
 //   tensors.run_on(pride::RunOn::kAuto, options);  // on the GPU, if the parameters are there
 //   pride::Optimizer optimizer(comm, tensors.layout(), options);
 //   for (...) { tensors.zero_grad(); loss(batch).backward(); tensors.step(optimizer); }
 //
-// The gradients are this rank's own: remove all-reduces of your own.
+// The gradients are this rank's own: remove your all-reduce.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,39 +33,42 @@ struct NamedParameter {
   int group = 0;      // TensorSpec::group
 };
 
-// Where a method runs: kAuto: on the GPU that holds all parameters, if it can, otherwise on the
+// Where a method runs. kAuto: on the GPU that holds all parameters; if that is not possible, on the
 // host.
 enum class RunOn { kAuto, kHost, kDevice };
 
-// Holds handles of the parameters. They keep their storage, and each call reads their present
-// addresses, so set_data(), loads and copies between calls are allowed. After set_data() of a
-// bfloat16 parameter Optimizer::save() needs a call before it that reads the parameters, such as
-// read() with Optimizer::place(). Dense row-major tensors are
-// read and written in place if they are in CPU memory, or on the GPU that run_on() has chosen.
-// Others go through copies of their dtype: tensors with other strides, and tensors on a device
-// (page-locked copies) if the method runs on the host. The float32 masters of bfloat16 and float16
-// parameters are state of the optimizer. One thread at a time; each thread that runs backward needs
-// its own ModuleTensors.
+// Holds handles of the parameters. Each call reads their present addresses, so set_data(), loads
+// and copies between calls are allowed. Optimizer::save() reads bfloat16 parameters at their
+// addresses of the last call: after set_data() call read() with Optimizer::place() before it.
+//
+// Dense row-major tensors are read and written in place if they are in CPU memory, or on the GPU
+// that run_on() has chosen. Tensors with other strides are copied. So are tensors of a GPU if the
+// method runs on the host (page-locked copies). Copies have the tensor's dtype. The float32 masters
+// of bfloat16 and float16 parameters are state of the optimizer.
+//
+// One thread at a time. A thread that runs the backward of its own model needs a ModuleTensors of
+// its own.
 //
 // All calls that read the parameters throw InvalidArgument, naming the parameter, if its shape,
 // dtype or device has changed.
 class ModuleTensors {
  public:
-  // Throws InvalidArgument, naming the parameter: another dtype, not dense, not a leaf, undefined;
-  // no trainable parameter at all; or refused by Layout.
+  // Throws InvalidArgument, naming the parameter, if one has another dtype, is not dense, not a
+  // leaf or undefined, or if Layout refuses it; also if no parameter is trainable.
   explicit ModuleTensors(std::vector<NamedParameter> parameters);
   ~ModuleTensors();
   ModuleTensors(const ModuleTensors&) = delete;
   ModuleTensors& operator=(const ModuleTensors&) = delete;
 
-  // Tensors in the order given.
+  // The trainable parameters, in the order given.
   const Layout& layout() const noexcept;
 
   // Chooses where the method of these options runs. Call it before the optimizer is made. For a GPU
-  // it sets options.device, stream and orthogonalise, with products of matrices in float32 or
-  // bfloat16. In the calls below pride's work and torch's current stream then wait for each other.
-  // Returns why the method runs on the host although parameters are on a GPU. Empty: it does not,
-  // or kHost was given. Throws InvalidArgument with the reason if kDevice is not possible.
+  // it sets options.device, stream and orthogonalise. `products`: the type in which matrices are
+  // multiplied, float32 or bfloat16. In the calls below pride's work and torch's current stream
+  // then wait for each other. If parameters are on a GPU and the method runs on the host, it
+  // returns the reason; empty in all other cases, and with kHost. Throws InvalidArgument with the
+  // reason if kDevice is not possible.
   std::string run_on(RunOn where, OptimizerOptions& options,
                      at::ScalarType products = at::ScalarType::Float);
   bool is_on_device() const noexcept;
@@ -102,11 +107,12 @@ class ModuleTensors {
   // optimizer was made with layout().
   StepReport step(Optimizer& optimizer);
 
-  // The overlapped step: begin before the last backward, which then hands each tensor to the
-  // optimizer when its gradient is complete; finish afterwards. If tensors of a GPU have a method
-  // on the host, all are handed over in finish_step, so that backward does not wait for copies.
-  // Errors of the exchange are thrown by backward or finish_step. Parameters and gradients must not
-  // be changed or moved in between.
+  // The step in parts, to overlap with backward (OptimizerOptions::overlap). Call begin_step()
+  // before the last backward of the step. Backward hands each gradient to the optimizer when it is
+  // complete. Then call finish_step(). If parameters are on a GPU and the method runs on the host,
+  // finish_step() hands over all gradients, because backward would wait for the copies. Backward or
+  // finish_step() throws errors of the exchange. In between do not change or move parameters and
+  // gradients.
   void begin_step(Optimizer& optimizer);
   StepReport finish_step();
 

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "apps/io/temp_folder.h"
+#include "plan/fewer_bits.h"
 #include "plan/outcome.h"
 #include "plan/units.h"
 #include "pride/error.h"
+#include "rules/orthogonalise.h"
 
 namespace pride::app {
 namespace {
@@ -67,7 +69,7 @@ TEST(PaysUpTo, IsWhereTheGainEnds) {
     made.method.whole_gradient = true;
     return made;
   };
-  Plan plan{{.world = 4, .compute_s = 1, .exchange_threads = 1},
+  Plan plan{{.world = 4, .network = {.bytes_per_s = 1e9}, .compute_s = 1, .exchange_threads = 1},
             {of_bytes("lion", true, 1e6), of_bytes("dlion-vote", false, 1e5)}};
   EXPECT_NEAR(pays_up_to(plan) / ((1e6 - 1.03e5) / 0.03), 1, 2e-3);
   EXPECT_EQ(to_json(plan)["pays_up_to_bytes_per_s"], pays_up_to(plan));
@@ -76,6 +78,39 @@ TEST(PaysUpTo, IsWhereTheGainEnds) {
   EXPECT_TRUE(to_json(plan)["pays_up_to_bytes_per_s"].is_null());
   plan.rows.pop_back();
   EXPECT_EQ(pays_up_to(plan), 0) << "nothing is compressed";
+}
+
+// In order, without arithmetic: a step of C = 1 s and 187,500 bytes at 10^6 bytes/s may be 1.03 s
+// long. 187,500 / turns <= 30,000: 8 turns. Of h steps one is longer by 0.1875 s: 0.1875 / h <=
+// 0.03.
+TEST(FewerBits, AreAsManyAsHideTheExchange) {
+  if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS, so no turn-muon";
+  PlanRow vote = row("dlion-vote", false, 1, 1);
+  vote.method.rounds = 0;
+  vote.method.bytes = 2 * 0.75 * 1e6 / 8;
+  vote.method.whole_gradient = true;
+  Plan plan{{.world = 4,
+             .network = {.bytes_per_s = 1e6},
+             .params = 1e6,
+             .compute_s = 1,
+             .exchange_threads = 1},
+            {vote}};
+  const FewerBits found = fewer_bits(plan);
+  EXPECT_TRUE(found.needed);
+  EXPECT_EQ(found.turns, 8);
+  EXPECT_EQ(found.h, 8);
+  expect_contains(advice_on(plan), "turn-muon with turns=8 does");
+  EXPECT_EQ(to_json(plan)["fewer_bits"]["h"], 8);
+
+  plan.facts.network.latency_s = 0.1;  // two in each step: 0.2 s, of one in 8 steps 0.025 s
+  plan.rows[0].method.rounds = 2;
+  EXPECT_EQ(fewer_bits(plan).turns, 0);
+  EXPECT_EQ(fewer_bits(plan).h, 16);
+  expect_contains(advice_on(plan), "turn-muon does not either: each step waits for a round trip");
+
+  plan.facts.network = {.bytes_per_s = 1e9};
+  EXPECT_FALSE(fewer_bits(plan).needed);
+  EXPECT_EQ(advice_on(plan), "");
 }
 
 TEST(Notes, SayWhatIsNotModelledWhereRanksHaveLessThanTwoCores) {

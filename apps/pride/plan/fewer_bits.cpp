@@ -1,0 +1,97 @@
+// The search over turns and periods.
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/fewer_bits.h"
+
+#include <algorithm>
+
+#include "pride/error.h"
+#include "pride/registry.h"
+
+namespace pride::app {
+namespace {
+
+constexpr double kHidden = 1.03;  // times a step whose network takes no time
+constexpr int kMost = 64;         // turns, or steps of a period
+
+const PlanRow* fewest_bytes(const Plan& plan) {
+  const PlanRow* best = nullptr;
+  for (const PlanRow& row : plan.rows) {
+    if (row.dense || row.method.period > 1) continue;
+    if (best == nullptr || row.method.bytes < best->method.bytes) best = &row;
+  }
+  return best;
+}
+
+bool hides(const Plan& plan, const MethodModel& method, int buckets) {
+  const PlanFacts& facts = plan.facts;
+  const StepModel step{.world = facts.world,
+                       .compute_s = facts.compute_s,
+                       .buckets = buckets,
+                       .exchange_threads = facts.exchange_threads,
+                       .cores = facts.cores};
+  const NetworkModel none{.bytes_per_s = 1e30};
+  const auto seconds = [&](const NetworkModel& network) {
+    return std::min(predict(network, method, step, false).step_s,
+                    predict(network, method, step, true).step_s);
+  };
+  return seconds(facts.network) <= kHidden * seconds(none);
+}
+
+// In the row's buckets or in fewer, which wait for fewer messages.
+bool hides(const Plan& plan, const PlanRow& row, const auto& model) {
+  for (int buckets = row.buckets; buckets >= 1; buckets /= 2) {
+    if (hides(plan, model(buckets), buckets)) return true;
+  }
+  return false;
+}
+
+int least_of(const auto& hides) {
+  for (int n = 2; n <= kMost; n *= 2) {
+    if (hides(n)) return n;
+  }
+  return 0;
+}
+
+}  // namespace
+
+FewerBits fewer_bits(const Plan& plan) {
+  const PlanFacts& facts = plan.facts;
+  const auto names = method_names();
+  const bool have_muon = std::ranges::count(names, "turn-muon") > 0;
+  const PlanRow* row = facts.world > 1 && have_muon ? fewest_bytes(plan) : nullptr;
+  if (row == nullptr || hides(plan, *row, [&](int) { return row->method; })) return {};
+  FewerBits found{.needed = true, .method = row->method.name};
+  found.turns = least_of([&](int turns) {
+    const PlanMethod method{"turn-muon", {{"turns", std::to_string(turns)}}};
+    return hides(plan, *row, [&](int buckets) {
+      const auto coords = static_cast<std::size_t>(facts.params / buckets) + 1;
+      return with(row->method, sent_in(method, facts.world, facts.params, coords));
+    });
+  });
+  found.h = least_of([&](int h) {
+    return hides(plan, *row, [&](int) {
+      MethodModel local = row->method;
+      local.period = h;
+      local.bytes /= h;
+      local.local_s = local.encode_s;
+      return local;
+    });
+  });
+  return found;
+}
+
+std::string advice_on(const Plan& plan) {
+  const FewerBits found = fewer_bits(plan);
+  if (!found.needed) return "";
+  const auto would = [](const std::string& method, int n, const char* option, const char* batch,
+                        const char* why) {
+    return n == 0 ? concat(" ", method, " does not either", why, ".")
+                  : concat(" ", method, " with ", option, "=", n, " does, for ", batch, ".");
+  };
+  return concat("The exchange of ", found.method, " does not hide behind backward.",
+                would("turn-muon", found.turns, "turns", "batches of any size",
+                      ": each step waits for a round trip"),
+                would("local-muon", found.h, "h", "large batches per worker", ""), "\n");
+}
+
+}  // namespace pride::app
