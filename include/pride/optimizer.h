@@ -246,6 +246,27 @@ class Optimizer {
   // between calls of hand_over().
   void to_worker(int worker, const Parameters& params) const;
 
+  // For ranks that divide a model: each has the state of its own tensors, and all have the
+  // parameters. Results of a step, about a bit per parameter, then travel instead of parameters.
+  // follow() takes the layout of another rank's optimizer with the same voters and options, and
+  // returns the number of that part of the model. Empty: the method's results do not determine the
+  // parameters (state in common, local steps), so that these must travel. From then on each step
+  // keeps its results. Throws InvalidArgument with a coordinator or virtual workers.
+  std::optional<int> follow(Layout layout);
+
+  // The results of this optimizer's last step, until the next one. Empty: the step was skipped.
+  // Byte layout: docs/wire_format.md.
+  std::span<const std::byte> results() const;
+
+  // After a step of this optimizer: the size of the part's results of the same step.
+  std::size_t result_bytes(int part) const;
+  // Applies them to `params`, the part's tensors, with this step's scalars. The bits are those of
+  // the other rank. frozen[i]: tensor i was frozen there; empty: none. REQUIRES: float32
+  // parameters. Throws CommError, and has changed nothing, if the bytes are damaged or of another
+  // step; the text names the part's first tensor and the bucket.
+  void apply_results(int part, const Parameters& params, std::span<const bool> frozen,
+                     std::span<const std::byte> results);
+
   // From the next step on frozen tensors do not change, also not by weight decay, and their
   // gradients are not read. One flag per tensor; an empty span: none. If flags differ between
   // ranks, the step throws CommError. With a coordinator their weight decay must be 0, because

@@ -172,11 +172,14 @@ class Construction(VirtualWorkers, Steps):
 
         compared = ("overlap", "lanes", "on_non_finite", "equal_gradients")
         rows = self._agree("construct", prepare, lambda: [
-            digest(repr(s[k]).encode()) for k in (*compared, "vote_weight")])
+            *(digest(repr(s[k]).encode()) for k in (*compared, "vote_weight")),
+            self._nodes.digest_of(s) if self._nodes else 0])
         for column, name in enumerate(compared):
             self._same(rows, column, f"argument '{name}'")
         if self._nodes:
             self._same(rows, len(compared), "argument 'vote_weight'", self._node_of)
+            self._same(rows, len(compared) + 1, "method, options, bucket_size, seed or parameters",
+                       self._node_of)
         nodes = s["node_of_rank"]
         options = library.make_options(
             s["method"], s["options"], made["groups"],
@@ -200,6 +203,8 @@ class Construction(VirtualWorkers, Steps):
                     c.byref(options), parents=(self._voters,)))
         self._layout = made["layout"]
         self._adopt(made["slots"])
+        if self._nodes:
+            self._nodes.follow(self._handle, self._slots[0].place)
         self._sent_groups = list(map(bytes, made["groups"]))
         self.param_groups[0].setdefault(ABOUT)  # torch's flattened states keep only known entries
         _ALL.add(self)

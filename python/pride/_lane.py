@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 _lanes = {}  # by number, which is the `user` of the callbacks
 
 
-def _bytes(address, n):
+def bytes_at(address, n):
     """A tensor over memory that libpride owns."""
     if n == 0:
         return torch.empty(0, dtype=torch.uint8)
@@ -128,7 +128,7 @@ class Lane:
         n = len(self.ranks)
         out, into = send_sizes[:n], recv_sizes[:n]
         self.world.check()
-        self._wait(lambda: self.pg.alltoall_base(_bytes(recv, sum(into)), _bytes(send, sum(out)),
+        self._wait(lambda: self.pg.alltoall_base(bytes_at(recv, sum(into)), bytes_at(send, sum(out)),
                                                  into, out), timeout_ms)
 
     def all_reduce(self, values, n, kind, timeout_ms):
@@ -136,7 +136,7 @@ class Lane:
         if dtype is None:
             return -1  # libpride sums by itself
         self.world.check()
-        tensor = _bytes(values, n * torch.empty(0, dtype=dtype).element_size()).view(dtype)
+        tensor = bytes_at(values, n * torch.empty(0, dtype=dtype).element_size()).view(dtype)
         self._wait(lambda: self.pg.allreduce([tensor]), timeout_ms)
         return 0
 

@@ -10,10 +10,11 @@ import socket
 import torch
 import torch.distributed as dist
 
+from . import _library as library
 from ._agreement import digest
 from ._assembled import deal
-from ._lane import wait
-from ._tensors import DTYPES, hash_as_float32
+from ._lane import bytes_at, wait
+from ._tensors import DTYPES, Table, hash_as_float32, parts_of
 from ._world import Alone, World, listed
 from .errors import CommError, InvalidArgument
 
@@ -88,9 +89,37 @@ def find_nodes(optimizer):
     return Nodes(optimizer, nodes, group) if len(nodes[0]) > 1 else None
 
 
+class _Part(Table):
+    """The tensors of another rank of the node. libpride applies that rank's results to them."""
+
+    def __init__(self, handle, slots):
+        super().__init__(handle, slots)
+        number = c.c_int32()
+        library.call("pride_optimizer_follow", handle, library.make_layout(*parts_of(slots)),
+                     c.byref(number))
+        self.number = number.value  # below 0: results do not suffice
+
+    def give(self):
+        """libpride gets the addresses with the results."""
+
+    def result_bytes(self):
+        n = c.c_uint64()
+        library.call("pride_optimizer_result_bytes", self._handle, self.number, c.byref(n))
+        return n.value
+
+    def apply(self, results, frozen):
+        """frozen: ids of parameters."""
+        self.fill()
+        flags = [id(slot.param) in frozen for slot in self._slots]
+        library.call("pride_optimizer_apply_results", self._handle, self.number, self._arrays,
+                     len(flags), (c.c_uint8 * len(flags))(*flags), results.data_ptr(),
+                     results.numel())
+        self.written({i for i, flag in enumerate(flags) if flag})
+
+
 class Nodes:
     """The node of this rank. Each of its ranks owns some tensors, balanced by size: it averages
-    their gradients, votes on them and hands their values to the others."""
+    their gradients, votes on them and sends the others the results, or the tensors' values."""
 
     def __init__(self, optimizer, nodes, group):
         self._world = optimizer._world
@@ -107,6 +136,7 @@ class Nodes:
         self.voters = World(None, self._world.timeout, peers) if len(peers) > 1 else Alone(
             self._world.timeout)
         self.slots, self.frozen = [], set()
+        self._handle, self._parts = None, {}  # by local rank; empty: parameters travel
         self.not_finite = 0  # 1 + the index of a tensor of this rank whose mean is not finite
         self.bytes_sent = self.bytes_received = 0
 
@@ -123,7 +153,7 @@ class Nodes:
         self.slots = slots
         if not self._is_gloo:
             self._device = slots[0].device
-        of = deal([slot.n for slot in slots], len(self.ranks))
+        of = self._of = deal([slot.n for slot in slots], len(self.ranks))
         self._rounds = []  # [indices of each owner], of one type
         for dtype in DTYPES:
             cut = [self._cut([i for i in sorted(own) if slots[i].dtype == dtype]) for own in of]
@@ -133,6 +163,13 @@ class Nodes:
         for i in own:
             slots[i].mean = None
         return [slots[i] for i in own]
+
+    def digest_of(self, settings):
+        """Of what the ranks of a node must have alike; libpride compares those that vote."""
+        return digest(repr([
+            [settings[name] for name in ("method", "bucket_size", "seed")],
+            sorted(settings["options"].items()),
+            [(*slot.spec, slot.dtype) for slot in self.slots]]).encode())
 
     def _cut(self, indices):
         """Parts of them of _ROUND values or less, or of one."""
@@ -200,6 +237,45 @@ class Nodes:
                 if not torch.isfinite(total).all():
                     self.not_finite = 1 + i
                 slot.mean = total.to(dtype).view(slot.shape).to(slot.device)
+
+    def follow(self, handle, place):
+        """After a step results travel instead of parameters, if they and the scalars determine
+        these: the method has no state in common, and no parameter a master. The same on all ranks."""
+        self._handle, self._parts = handle, {}
+        if any(slot.narrow() for slot in self.slots):
+            return
+        for slot in self.slots:
+            slot.place = place
+        parts = {r: _Part(handle, [self.slots[i] for i in sorted(of)])
+                 for r, of in enumerate(self._of) if r != self._me}
+        if all(part.number >= 0 for part in parts.values()):
+            self._parts = parts
+
+    def copied_bytes(self):
+        """Of tensors of other ranks that libpride cannot read."""
+        return sum(part.copied_bytes() for part in self._parts.values())
+
+    @torch.no_grad()
+    def stepped(self, report):
+        """After a step the other ranks get what leads to the new values of this rank's tensors."""
+        if not self._parts:
+            self.hand_back(True)
+        elif not report.skipped:
+            with self._all_fail():
+                self._share_results()
+
+    def _share_results(self):
+        data, n = c.c_void_p(), c.c_uint64()
+        library.call("pride_optimizer_results", self._handle, c.byref(data), c.byref(n))
+        sizes = [self._parts[r].result_bytes() if r != self._me else 0
+                 for r in range(len(self.ranks))]
+        received = self._exchange([[bytes_at(data.value, n.value)]] * len(self.ranks), sizes,
+                                  torch.uint8)
+        for r, part in self._parts.items():
+            try:
+                part.apply(received[r].cpu(), self.frozen)
+            except CommError as error:
+                raise CommError(f"rank {self.ranks[r]} of node {self.number}: {error}") from None
 
     @torch.no_grad()
     def hand_back(self, stepped):

@@ -224,7 +224,7 @@ class Steps(Joining):
         try:
             with self._failures():
                 report = self._wait_for_end()
-                self._table.written(self._frozen)
+                self._table.written(self._frozen, report)
         except (Error, MemoryError):
             raise
         except BaseException as interrupt:  # Ctrl-C

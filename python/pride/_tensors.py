@@ -343,15 +343,18 @@ class Table:
         return self._now() != self._places
 
     @torch.no_grad()
-    def written(self, frozen=None):
-        """After libpride has written all parameters except those with the indices `frozen`."""
+    def written(self, frozen=None, report=None):
+        """After libpride has written all parameters except those with the indices `frozen`: in the
+        step of this report, if any."""
         for i, copy in self._copies.items():
             if i not in (frozen or ()):
                 self._params[i].copy_(copy)
         for i, version in self._versions:
             if i not in (frozen or ()):
                 version.zero_()
-        if self._nodes is not None:
+        if self._nodes is not None and report is not None:
+            self._nodes.stepped(report)
+        elif self._nodes is not None:
             self._nodes.hand_back(frozen is not None)
         for assembly in self._assemblies:
             assembly.hand_back()

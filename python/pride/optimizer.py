@@ -62,7 +62,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         node_group: ``"auto"``, the ranks of this host, or the process group of this rank's node:
             ranks of a node average their gradients, nodes vote. Each rank holds the state of some
             tensors, averages their gradients, votes on them with the ranks of the same number on
-            the other nodes, and hands their values to its node.
+            the other nodes, and sends its node the results, or with other methods the values.
         replicate_mesh: of a model that ``fully_shard(model, mesh=mesh["fs"])`` has sharded: the
             mesh of one dimension whose ranks hold the same shards, ``mesh["dp"]``. They vote on
             their shards, and state is sharded alike.
@@ -283,7 +283,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
         use = library.MemoryUse()
         library.call("pride_optimizer_memory", self._handle, c.byref(use))
         return dict(state=use.state, masters=use.masters, frames=use.frames, scratch=use.scratch,
-                    copies=self._table.copied_bytes())
+                    copies=self._table.copied_bytes() + (
+                        self._nodes.copied_bytes() if self._nodes else 0))
 
     def to_common(self) -> None:
         """The model's parameters become those that all ranks have in common: to evaluate or save.

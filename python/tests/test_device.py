@@ -154,6 +154,28 @@ for dtype in (torch.float32, torch.float16):
 """, PRIDE_CACHE=str(tmp_path))
 
 
+def test_results_of_the_other_rank_of_a_node(tmp_path):
+    run("""
+import torch.distributed as dist
+other = os.fork()
+dist.init_process_group("gloo", init_method="file://" + os.environ["PRIDE_CACHE"] + "/ranks",
+                        rank=int(other > 0), world_size=2)
+for method in ("dlion-vote", "dlion-avg"):
+    on = train("device", method=method, node_group="auto")
+    host = train("host", method=method, node_group="auto")
+    assert on[3]._slots[0].place.code == 1 and len(on[3]._slots) in (1, 3)
+    assert all(map(same, on[0], host[0]))
+    sent = on[3].traffic()["last_step"]["node_bytes_sent"]
+    own = sum(slot.n for slot in on[3]._slots)
+    assert sent < 4 * (24 * 40 + 40 + 40 * 8 + 8 - own) + own, "parameters travelled"
+    on[3].close(), host[3].close()
+dist.destroy_process_group()
+if other == 0:
+    os._exit(0)
+assert os.waitpid(other, 0)[1] == 0
+""", PRIDE_CACHE=str(tmp_path))
+
+
 def test_matrices_are_orthogonalised_by_torch(tmp_path):
     run("""
 compare(method="dlion-muon", exact=False, steps=3)

@@ -29,29 +29,77 @@ def test_nodes_take_the_steps_of_one_rank_with_the_mean_gradient(world, local, m
         assert max(held for held, _, _ in of_node) <= 0.75 * expected[node][0]
 
 
-def test_bytes_between_nodes_are_the_cost_of_the_share(world):
-    """And inside: all gradients but the own share to their owners, the share to all others."""
+# What an owner sends of a tensor: a frame for each bucket of 64 coordinates, with a header of 64
+# bytes; or its values.
+RESULTS = {"dlion-vote": lambda n: -(-n // 64) * (64 + 8 + 8),
+           "dlion-avg": lambda n: -(-n // 64) * (64 + 8 + 2 * 8),  # users; two planes
+           "adamw": lambda n: 4 * n}
+
+
+@pytest.mark.parametrize("method", RESULTS)
+def test_bytes_between_nodes_are_the_cost_of_the_share(world, method):
+    """And inside: all gradients but the own share to their owners, the share's results to all
+    others."""
     for more, per_step in (({}, 0), ({"on_non_finite": "skip"}, 2 * 2 * 8)):  # and two numbers
-        check_bytes(compare(world, 2, 3, "dlion-avg", None, **more)[0], per_step)
+        check_bytes(compare(world, 2, 3, method, None, **more)[0], RESULTS[method], per_step)
 
 
-def check_bytes(results, more):
+def check_bytes(results, bytes_of, more):
     sizes = sorted(p.numel() for p in model_of().parameters())
-    d = sum(sizes)
+    d, results_of_all = sum(sizes), sum(map(bytes_of, sizes))
     shares = []
     for _, traffic, (_, state) in results[:3]:
-        shares.append(sum(len(data) // 4 for (_, key), data in state.items() if key != "step"))
+        own = {i: len(data) // 4 for (i, key), data in state.items() if key != "step"}.values()
+        share, sent = sum(own), sum(map(bytes_of, own))
+        shares.append(share)
         steps = traffic["steps"]
         assert traffic["bytes_sent"] == steps * traffic["cost_bytes"]
-        assert traffic["cost_bytes"] < d  # of 4 d
+        assert traffic["cost_bytes"] < d or bytes_of(d) == 4 * d
         # and one flag for each tensor
         flags = 2 * (1 + len(sizes)) + more
-        assert traffic["node_bytes_sent"] == steps * (
-            4 * (d - shares[-1]) + 4 * 2 * shares[-1] + flags)
+        assert traffic["node_bytes_sent"] == steps * (4 * (d - share) + 2 * sent + flags)
         assert traffic["node_bytes_received"] == steps * (
-            4 * 2 * shares[-1] + 4 * (d - shares[-1]) + flags)
+            4 * 2 * share + results_of_all - sent + flags)
         assert traffic["last_step"]["node_bytes_sent"] * steps == traffic["node_bytes_sent"]
     assert sum(shares) == d
+
+
+def skips():
+    """The second step. (Bytes inside the node, float32 values of gradients that it sends.)"""
+    model, optimizer = make("dlion-vote", node_group=groups_of(2), on_non_finite="skip")
+    own = sum(slot.n for slot in optimizer._slots)
+    sent = []
+    for step in range(3):
+        train(model, optimizer, 1, step, nan=1)
+        sent.append(optimizer.traffic()["last_step"]["node_bytes_sent"])
+    ending(model, optimizer)
+    return sent, sum(p.numel() for p in model.parameters()) - own
+
+
+def test_a_skipped_step_sends_no_results(world):
+    for sent, gradients in world(4).run(skips):
+        assert sent[1] == 4 * gradients + 1 + 6 + 2 * 8 < sent[0] == sent[2]
+
+
+def in_another_order(local, nodes=True):
+    """A parameter that libpride cannot read where it lies, on its owner and on the others."""
+    model = model_of()
+    for layer in (model[0], model[2]):
+        layer.weight.data = layer.weight.data.t().contiguous().t()
+    if not nodes:
+        return one_rank_a_node(local, "dlion-vote", model=model)[2][0]
+    _, optimizer = make("dlion-vote", model=model, node_group=groups_of(local))
+    before = [p._version for p in model.parameters()]
+    train(model, optimizer, STEPS)
+    assert all(p._version > version for p, version in zip(model.parameters(), before))
+    assert optimizer.memory()["copies"] == sum(
+        layer.weight.numel() * 4 for layer in (model[0], model[2]))
+    return ending(model, optimizer)[0]
+
+
+def test_parameters_that_libpride_cannot_read_in_place(world):
+    expected = world(2).run(in_another_order, 2, False)
+    assert world(4).run(in_another_order, 2) == expected[:1] * 4
 
 
 def test_auto_is_the_ranks_of_this_host(world):
@@ -149,7 +197,7 @@ def frozen():
     return sent
 
 
-def test_frozen_parameters_do_not_travel(world):
+def test_gradients_of_frozen_parameters_do_not_travel(world):
     results = world(4).run(frozen)
     assert all(sent[0] == sent[1] < sent[2] == sent[3] for sent in results)
 
@@ -219,6 +267,32 @@ def test_a_rank_that_dies_ends_all(job, die):
     jobs.close()
 
 
+def damaged():
+    """Rank 1 sends other results than it applied."""
+    model, optimizer = make("dlion-vote", node_group=groups_of(2))
+    train(model, optimizer, 1)
+    plain = _nodes.bytes_at
+
+    def other(address, n):
+        values = plain(address, n).clone()
+        values[-1] ^= 1
+        return values
+
+    if dist.get_rank() == 1:
+        _nodes.bytes_at = other
+    try:
+        train(model, optimizer, 2, 1)
+    finally:
+        _nodes.bytes_at = plain
+
+
+def test_results_that_are_damaged_raise_on_all(world):
+    for error in world(4).errors(damaged):
+        assert error is not None and error[0] is pride.CommError
+        assert "rank 1 of node 0: results for '" in error[1]
+        assert "step 2: vote frames of bucket " in error[1] and "checksum" in error[1]
+
+
 def sparse():
     """Its gradients cannot be taken on one rank."""
     model = torch.nn.Sequential(torch.nn.Embedding(5, 3, sparse=dist.get_rank() == 1),
@@ -256,6 +330,8 @@ def refused(case):
         socket.gethostname, change = lambda: name, socket.gethostname
     elif case == "weights":
         arguments["vote_weight"] = 1 + rank % 2
+    elif case == "counts":
+        arguments["options"] = {"counts": "planes"} if rank % 2 else None
     elif case == "starts":
         torch.manual_seed(rank)
     elif case == "name":
@@ -292,6 +368,7 @@ REFUSED = [
     ("member", " is not a member of the group that it gives"),
     ("hosts", "here node0 has 3 (rank(s) 0, 1, 2), node1 has 1 (rank(s) 3)"),
     ("weights", "the argument 'vote_weight' of rank(s) 1 and of rank 0 differ"),
+    ("counts", "method, options, bucket_size, seed or parameters of rank(s) 1 and of rank 0 differ"),
     ("starts", "initial parameters of rank(s) 1 are not those of rank 0; the first that differs is "
                "'2.weight'"),
     ("name", "node_group = 'host', must be 'auto' or a process group"),

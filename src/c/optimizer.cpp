@@ -27,6 +27,18 @@ DType dtype_of(const pride_array& array, const char* name) {
   return static_cast<DType>(array.dtype);
 }
 
+Tensor tensor_of(const pride_optimizer& optimizer, const pride_array& array, const char* name) {
+  check_array(optimizer, array, name);
+  return {array.data, array.n, dtype_of(array, name)};
+}
+
+// n flags; NULL: none of them set.
+std::unique_ptr<bool[]> flags_of(const std::uint8_t* flags, std::size_t n) {
+  auto out = std::make_unique<bool[]>(n);
+  for (std::size_t i = 0; flags != nullptr && i < n; ++i) out[i] = flags[i] != 0;
+  return out;
+}
+
 // The caller's flat buffer; or NULL: the tensors that were set.
 Parameters params_of(const pride_optimizer& optimizer, const pride_array* array) {
   if (array == nullptr) {
@@ -121,9 +133,7 @@ int pride_optimizer_set_parameters(pride_optimizer* optimizer, const pride_array
                 " tensors given, the layout has ", tensors.size());
     std::vector<pride::Tensor> given;
     for (uint64_t i = 0; i < n; ++i) {
-      const char* name = tensors[i].spec.name.c_str();
-      check_array(*optimizer, params[i], name);
-      given.emplace_back(params[i].data, params[i].n, dtype_of(params[i], name));
+      given.push_back(tensor_of(*optimizer, params[i], tensors[i].spec.name.c_str()));
     }
     all.place(std::span<const pride::Tensor>(given));
     optimizer->params = std::move(given);
@@ -134,9 +144,7 @@ int pride_optimizer_set_frozen(pride_optimizer* optimizer, const uint8_t* frozen
   return guarded([&] {
     pride::Optimizer& all = idle(optimizer);
     const std::size_t n = frozen == nullptr ? 0 : all.layout().tensors().size();
-    const auto flags = std::make_unique<bool[]>(n);
-    for (std::size_t i = 0; i < n; ++i) flags[i] = frozen[i] != 0;
-    all.set_frozen({flags.get(), n});
+    all.set_frozen({flags_of(frozen, n).get(), n});
   });
 }
 
@@ -177,8 +185,7 @@ int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,
     pride::Optimizer& all = idle(optimizer);
     check_report(report);
     const std::size_t n = all.layout().tensors().size();
-    const auto flags = std::make_unique<bool[]>(n);
-    for (std::size_t i = 0; unused != nullptr && i < n; ++i) flags[i] = unused[i] != 0;
+    const auto flags = flags_of(unused, n);
     write(all.step(params_of(*optimizer, params), grads_of(*optimizer, grads), {flags.get(), n}),
           *optimizer, report);
   });
@@ -269,6 +276,40 @@ int pride_optimizer_step_workers(pride_optimizer* optimizer, const pride_array* 
 
 const char* pride_optimizer_note(const pride_optimizer* optimizer) {
   return optimizer ? optimizer->note.c_str() : "";
+}
+
+int pride_optimizer_follow(pride_optimizer* optimizer, const pride_layout* layout, int32_t* part) {
+  return guarded([&] {
+    given(part, "part") = -1;
+    *part = idle(optimizer).follow(given(layout, "layout").layout).value_or(-1);
+  });
+}
+
+int pride_optimizer_results(const pride_optimizer* optimizer, const void** data, uint64_t* n) {
+  return guarded([&] {
+    const auto results = idle(optimizer).results();
+    given(data, "data") = results.data();
+    given(n, "n") = results.size();
+  });
+}
+
+int pride_optimizer_result_bytes(const pride_optimizer* optimizer, int32_t part, uint64_t* n) {
+  return guarded([&] { given(n, "n") = idle(optimizer).result_bytes(part); });
+}
+
+int pride_optimizer_apply_results(pride_optimizer* optimizer, int32_t part,
+                                  const pride_array* params, uint64_t n, const uint8_t* frozen,
+                                  const void* data, uint64_t n_bytes) {
+  return guarded([&] {
+    PRIDE_CHECK(n == 0 || params != nullptr, "params: ", n, " tensors at NULL");
+    PRIDE_CHECK(n_bytes == 0 || data != nullptr, "data: ", n_bytes, " bytes at NULL");
+    std::vector<pride::Tensor> tensors;
+    for (uint64_t i = 0; i < n; ++i) tensors.push_back(tensor_of(*optimizer, params[i], "params"));
+    const auto flags = flags_of(frozen, n);
+    idle(optimizer).apply_results(part, std::span<const pride::Tensor>(tensors),
+                                  {flags.get(), frozen == nullptr ? 0 : n},
+                                  {static_cast<const std::byte*>(data), n_bytes});
+  });
 }
 
 int pride_optimizer_set_group(pride_optimizer* optimizer, int32_t group,

@@ -57,6 +57,7 @@ void Optimizer::add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> gro
   PRIDE_CHECK(!impl_->in_step, "optimizer: add() in the middle of a step");
   PRIDE_CHECK(impl_->refusal.empty(),
               "optimizer: add() after a step that failed: ", impl_->refusal);
+  PRIDE_CHECK(impl_->followers.empty(), "optimizer: add() after follow(): make a new optimizer");
   impl_->complete();
   impl_ = impl_->with(std::move(tensors), std::move(groups));
 }
@@ -155,6 +156,8 @@ MemoryUse Optimizer::memory() const {
   use.masters = impl_->parameters->bytes();
   use.frames = impl_->pipeline->wire_bytes();
   if (impl_->workers) use.frames += impl_->workers->frame_bytes();
+  use.frames += impl_->results.capacity();
+  for (const auto& follower : impl_->followers) use.frames += follower->frame_bytes();
   std::uint64_t apart = 0;  // of servers, which the host has
   for (int i = 0; i < impl_->n_workers(); ++i) {
     apart += sizeof(float) * impl_->table(i).floats(StateKind::kServer);

@@ -11,6 +11,7 @@
 #include "base/bucket.h"
 #include "methods/method.h"
 #include "optimizer/central.h"
+#include "optimizer/follower.h"
 #include "optimizer/pipeline.h"
 #include "optimizer/placed_parameters.h"
 #include "optimizer/step_scalars.h"
@@ -37,6 +38,7 @@ struct Optimizer::Impl {
   }
   std::unique_ptr<Impl> with(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups);
   GroupValues& group(int index);
+  Follower& follower(int part, const char* call) const;
   using Setting = std::pair<std::string, std::uint64_t>;
   void agree(const char* verdict, const std::function<std::vector<Setting>()>& body);
   void check_parameters();
@@ -113,7 +115,9 @@ struct Optimizer::Impl {
   std::unique_ptr<Central> central;  // with a coordinator
   std::unique_ptr<Central> shadow;   // without, once a record was replayed
   std::unique_ptr<VirtualWorkers> workers;
-  std::vector<int> weights;  // votes of each rank; empty: one
+  std::vector<std::unique_ptr<Follower>> followers;  // by part
+  std::vector<std::byte> results;                    // of the last step, once there is a follower
+  std::vector<int> weights;                          // votes of each rank; empty: one
 
   std::int64_t steps_done = 0;
   std::unique_ptr<PlacedParameters> parameters;

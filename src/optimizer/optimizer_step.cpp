@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/digest.h"
 #include "device/device.h"
 #include "optimizer/optimizer_impl.h"
 #include "pride/error.h"
@@ -94,12 +93,8 @@ void Optimizer::Impl::set_context(const Parameters& params, const char* call) {
   static_cast<Round&>(ctx) = round_of(steps_done);
   ctx.rank = central ? central->number() : comms.front()->rank();
   ctx.groups = scalars;
-  ctx.scalars_digest = digest_of(scalars);
-  if (!frozen.empty() && !central) {
-    ctx.scalars_digest =
-        hash_bytes(std::as_bytes(std::span(std::as_const(frozen))), ctx.scalars_digest);
-  }
   ctx.frozen = frozen;
+  ctx.scalars_digest = digest_of(scalars, central ? std::span<const char>() : ctx.frozen);
   ctx.memory = &space;
 }
 
@@ -111,6 +106,7 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
   PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
   const GradientView view = view_of(grads);
   set_context(params, "begin_step");
+  results.clear();
   unused.assign(layout.tensors().size(), 1);
   reported.assign(layout.tensors().size(), 0);
   released.assign(layout.tensors().size(), 0);

@@ -225,6 +225,7 @@ void Pipeline::keep_error(std::exception_ptr error) {
 void Pipeline::apply(std::size_t bucket) {
   const Stopwatch watch(timing_.apply_s);
   const Flight& flight = flight_of(bucket);
+  if (keep_results_) keep_results_(flight);
   if (results_ == Results::kReplay) {
     method_.replay(buckets_[bucket], flight, *ctx_, params_);
     return;

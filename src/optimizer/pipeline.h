@@ -13,6 +13,7 @@
 #include <span>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "methods/method.h"
@@ -63,6 +64,11 @@ class Pipeline {
   // `all`: empty, or without overlap the exchange of this step.
   void begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip = 0,
              ExchangeAll all = {});
+
+  // From now on `keep` gets the results of each bucket before they are applied, in the order of
+  // buckets. REQUIRES: a method without a delay.
+  using KeepResults = std::function<void(const Flight& flight)>;
+  void keep_results(KeepResults keep) { keep_results_ = std::move(keep); }
 
   // The gradient of a tensor is complete; comes before its buckets are submitted.
   void tensor_ready(std::size_t tensor);
@@ -153,6 +159,7 @@ class Pipeline {
   const bool overlap_;
   const std::int64_t delay_;
   const SumOfParts sum_of_parts_;
+  KeepResults keep_results_;
 
   // the step at hand
   StepContext* ctx_ = nullptr;

@@ -82,7 +82,7 @@ StepScalars scalars_of(const GroupValues& v, std::int64_t step) {
   return s;
 }
 
-std::uint64_t digest_of(std::span<const StepScalars> groups) {
+std::uint64_t digest_of(std::span<const StepScalars> groups, std::span<const char> frozen) {
   Digest digest;
   for (const StepScalars& s : groups) {
     const auto add = [&](std::initializer_list<float> scalars) {
@@ -91,7 +91,7 @@ std::uint64_t digest_of(std::span<const StepScalars> groups) {
     add({s.lr, s.decay, s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2});
     if (s.eps != 0) add({s.eps, s.adam_step, s.adam_sqrt_bias2});
   }
-  return digest.value();
+  return frozen.empty() ? digest.value() : hash_bytes(std::as_bytes(frozen), digest.value());
 }
 
 }  // namespace pride

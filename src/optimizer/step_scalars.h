@@ -28,7 +28,8 @@ void check_lr(double lr, double weight_decay, int index);
 // Rounds each scalar to float once. `step` counts from 0, the group's first.
 StepScalars scalars_of(const GroupValues& values, std::int64_t step);
 
-// Digest of the bits of all groups' scalars; of those that only Adam has where there is an eps.
-std::uint64_t digest_of(std::span<const StepScalars> groups);
+// Digest of the bits of all groups' scalars; of those that only Adam has where there is an eps. The
+// flags of frozen tensors are in it, where there are any.
+std::uint64_t digest_of(std::span<const StepScalars> groups, std::span<const char> frozen = {});
 
 }  // namespace pride

@@ -62,6 +62,7 @@ void test_arguments(void);
 void test_steps(void);
 void test_states(void);
 void test_callbacks(void);
+void test_followers(void);
 void test_plans(void);
 void test_virtual_workers(void);
 

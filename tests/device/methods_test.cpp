@@ -67,14 +67,6 @@ class Model {
   std::vector<DType> dtypes_;
 };
 
-// As the methods do on the host; the device of the tests lets it touch the matrices in its turn.
-void by_blas(const DeviceMatrices& matrices, void*) {
-  rules::Orthogonaliser orthogonaliser(matrices.iterations);
-  for (float* data : matrices.data) {
-    orthogonaliser.run({data, matrices.rows, matrices.cols, matrices.stride});
-  }
-}
-
 struct Result {
   std::vector<std::byte> params;
   StateDict state;
@@ -104,7 +96,7 @@ std::vector<Result> run_all(const Layout& layout, const DeviceRun& run) {
       options.vote_weight = run.weights[static_cast<std::size_t>(comm.rank())];
     }
     options.device = device;
-    options.orthogonalise = by_blas;
+    options.orthogonalise = testing::by_blas;
     auto optimizer = std::make_unique<Optimizer>(comm, layout, options);
     const std::size_t n = layout.tensors().size();
     for (std::int64_t step = 0; step < run.steps; ++step) {
@@ -281,7 +273,7 @@ TEST_P(OnTheDevice, PlaysVirtualWorkers) {
   Model model(*device, layout, run.first_dtype);
   OptimizerOptions options = run.options;
   options.device = device;
-  options.orthogonalise = by_blas;
+  options.orthogonalise = testing::by_blas;
   options.virtual_workers = run.world;
   Optimizer optimizer(*alone.front(), layout, options);
   const std::size_t n = layout.tensors().size();

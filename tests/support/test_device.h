@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "device/device.h"
+#include "pride/device.h"
 #include "pride/error.h"
+#include "rules/orthogonalise.h"
 
 namespace pride::testing {
 
@@ -145,6 +147,14 @@ class TestDevice final : public Device {
   std::deque<std::function<void()>> queue_;
   Event added_ = 0, done_ = 0;
 };
+
+// As the methods do on the host; this device lets it touch the matrices in its turn.
+inline void by_blas(const DeviceMatrices& matrices, void*) {
+  rules::Orthogonaliser orthogonaliser(matrices.iterations);
+  for (float* data : matrices.data) {
+    orthogonaliser.run({data, matrices.rows, matrices.cols, matrices.stride});
+  }
+}
 
 // Values in the device's memory.
 template <typename T>

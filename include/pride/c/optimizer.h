@@ -143,6 +143,27 @@ PRIDE_API int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout
 /* Why the last step was skipped, or the method's note about it; valid until the next step. */
 PRIDE_API const char* pride_optimizer_note(const pride_optimizer* optimizer);
 
+/* Processes that divide a model among their optimizers and all hold its parameters: results of a
+ * step, about a bit a parameter, can travel between them instead of parameters. follow: the layout
+ * of another process's optimizer, which has the same voters and options; `part` becomes the number
+ * of that part of the model, or -1: results of this method do not determine the parameters, which
+ * then have to travel. results: the n bytes of this optimizer's last step, until the next one; 0
+ * bytes: it was skipped. Since PRIDE_C_VERSION 6. */
+PRIDE_API int pride_optimizer_follow(pride_optimizer* optimizer, const pride_layout* layout,
+                                     int32_t* part);
+PRIDE_API int pride_optimizer_results(const pride_optimizer* optimizer, const void** data,
+                                      uint64_t* n);
+/* After a step of this optimizer: the size of the part's results of the same step; and applies
+ * them, n_bytes at `data`, to the part's parameters, one array a tensor, n of them in float32.
+ * frozen[i] not 0: tensor i was frozen there; NULL: none. PRIDE_COMM_ERROR: they are damaged or of
+ * another step, and nothing was changed. Since PRIDE_C_VERSION 6. */
+PRIDE_API int pride_optimizer_result_bytes(const pride_optimizer* optimizer, int32_t part,
+                                           uint64_t* n);
+PRIDE_API int pride_optimizer_apply_results(pride_optimizer* optimizer, int32_t part,
+                                            const pride_array* params, uint64_t n,
+                                            const uint8_t* frozen, const void* data,
+                                            uint64_t n_bytes);
+
 PRIDE_API int pride_optimizer_set_group(pride_optimizer* optimizer, int32_t group,
                                         const pride_group* values);
 PRIDE_API int pride_optimizer_get_group(const pride_optimizer* optimizer, int32_t group,

@@ -1,0 +1,60 @@
+// A step's results as bytes, and a follower: it applies them to the parameters of another rank's
+// optimizer, without that optimizer's state. Byte layout: docs/wire_format.md.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bucket.h"
+#include "methods/method.h"
+#include "optimizer/placed_parameters.h"
+#include "pride/optimizer.h"
+
+namespace pride {
+
+// True if the results and scalars of a step determine its parameters: no state is shared, and none
+// of a rank's own changes with a result.
+bool results_suffice(const Method& method, int voters);
+
+// Appends the results of a bucket: frames part by part, shard by shard, sealed anew. `layout` is
+// the optimizer's. REQUIRES: results_suffice().
+void append_results(const Layout& layout, const StepContext& ctx, const Flight& flight,
+                    std::vector<std::byte>& out);
+
+class Follower {
+ public:
+  // Of an optimizer with that layout, these options and so many voters. `space` must outlive this
+  // object. Throws InvalidArgument if the options have fewer groups. REQUIRES: results_suffice().
+  Follower(Layout layout, const OptimizerOptions& options, int voters, Space& space);
+
+  std::size_t bytes(const Round& round) const;  // of the step's results
+  std::size_t frame_bytes() const noexcept;
+
+  // Changes `params` as the optimizer did in the step of these results. `own` is this rank's
+  // context of the same step; frozen[i]: tensor i was frozen there. Throws InvalidArgument if these
+  // are not float32 parameters of the layout, and CommError if the results are damaged or of
+  // another step; nothing has changed then.
+  void apply(const Parameters& params, std::span<const bool> frozen, const StepContext& own,
+             std::span<const std::byte> results);
+
+ private:
+  void check(const Parameters& params, std::span<const bool> frozen) const;
+  void take(const StepContext& ctx, std::span<const std::byte> results);
+  void take_frame(const Part& part, std::size_t shard, const StepContext& ctx,
+                  std::span<const std::byte> result, ByteBuffer& out);
+
+  Layout layout_;
+  Space& space_;
+  std::unique_ptr<Method> method_;  // its state is not allocated
+  std::vector<Bucket> buckets_;
+  PlacedParameters parameters_;
+  std::vector<char> unused_, frozen_;  // by tensor
+  std::vector<Flight> flights_;        // by bucket
+  Space::Event applied_ = 0;           // the frames were read
+};
+
+}  // namespace pride
