@@ -21,7 +21,8 @@ TEST_P(Golden, RunsGiveTheRowsOfTheTable) {
   for (const Case& run : runs_of(GetParam(), worlds)) {
     const auto row = table.find(run.key());
     ASSERT_NE(row, table.end()) << "no row '" << run.key() << "'";
-    EXPECT_EQ(run_on_threads(run).text(), row->second) << run.key();
+    EXPECT_EQ(run_on_threads(run).text(), row->second)
+        << run.key() << (run.overlap ? ", with overlap" : ", without overlap");
   }
 }
 

@@ -31,11 +31,10 @@ struct Case {
   std::size_t bucket_coords = 0;
   bool overlap = false;
 
-  // The row's key in the table.
+  // The row's key in the table, with and without overlap: overlap changes nothing of a row.
   std::string key() const {
     return concat(method, " ", label.empty() ? "-" : label, " ", route.empty() ? "-" : route,
-                  " N=", world, " L=", per_node, " bucket=", bucket_coords,
-                  " overlap=", overlap ? 1 : 0);
+                  " N=", world, " L=", per_node, " bucket=", bucket_coords);
   }
 };
 
