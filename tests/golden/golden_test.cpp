@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(variants()), [](const 
   return name;
 });
 
-// A row that no run asks for would be a method that somebody lost.
+// A row without a run would be a lost method.
 TEST(GoldenTable, HasNoRowThatNoRunMakes) {
   auto table = read_table(PRIDE_GOLDEN_TABLE);
   for (const Variant& v : variants()) {

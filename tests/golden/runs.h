@@ -116,7 +116,7 @@ inline std::vector<std::string> routes_of(const Variant& v) {
   return levels ? std::vector<std::string>{"", "two-shot", "native"} : std::vector<std::string>{""};
 }
 
-// How the optimizer is told.
+// Sets the route in the options of the optimizer.
 inline void set_route(Case& run) {
   if (run.route == "two-shot") run.options["route"] = "sharded";
   if (run.route == "one-shot" || run.route == "native") run.options["route"] = run.route;
