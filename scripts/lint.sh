@@ -8,7 +8,7 @@ usage() {
   cat <<'TEXT'
 usage: scripts/lint.sh [--fix]
 
-Checks the files that git tracks. Long files are a warning; everything else is an error.
+Checks the files that git does not ignore. Long files are a warning; everything else is an error.
 
   --fix       let clang-format rewrite what is not formatted
   -h, --help  this text
@@ -24,8 +24,8 @@ fault() {
   n_faults=$((n_faults + 1))
 }
 
-# Prints tracked files of these patterns that exist, one per line.
-tracked() {
+# Prints the files of these patterns that git does not ignore and that exist, one per line.
+source_files() {
   local file
   git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r file; do
     if [ -f "$file" ]; then printf '%s\n' "$file"; fi
@@ -58,7 +58,7 @@ check_format() {
 
 check_scripts() {
   if command -v shellcheck >/dev/null; then
-    tracked 'scripts/*.sh' .ci/run | xargs -r shellcheck -x || fault "shellcheck found faults"
+    source_files 'scripts/*.sh' .ci/run | xargs -r shellcheck -x || fault "shellcheck found faults"
   else
     printf 'lint: warning: no shellcheck here, shell scripts not checked\n'
   fi
@@ -71,7 +71,7 @@ check_licences() {
       fault "$file: no line of its own with the SPDX licence among its first 15"
   done < <(
     printf '%s\n' "$sources"
-    tracked 'scripts/*' .ci/run '*CMakeLists.txt' 'cmake/*.cmake'
+    source_files 'scripts/*' .ci/run '*CMakeLists.txt' 'cmake/*.cmake'
   )
 }
 
@@ -94,7 +94,7 @@ main() {
     -h | --help) usage && return ;;
     *) usage >&2 && return 2 ;;
   esac
-  sources=$(tracked '*.h' '*.c' '*.cpp')
+  sources=$(source_files '*.h' '*.c' '*.cpp')
   scripts/check_includes.py --self-test || fault "the include checker misses what it should find"
   scripts/check_includes.py || fault "includes point upwards, see the lines above"
   scripts/check_docs.py --self-test || fault "the checker of pages misses what it should find"

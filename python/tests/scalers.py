@@ -1,4 +1,4 @@
-# Gradient scalers for tensors on the CPU: torch's own, with Python in the place of two kernels that
+# Gradient scalers for tensors on the CPU: torch's own, with Python instead of two kernels that
 # torch 1.13 has for CUDA alone.
 # SPDX-License-Identifier: Apache-2.0
 import contextlib

@@ -1,7 +1,7 @@
 # Copies and pickles of optimizers.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Oracle: the original, and the run that nobody disturbed.
+# Oracle: the original, and the undisturbed run.
 import copy
 import pickle
 

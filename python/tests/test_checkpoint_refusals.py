@@ -1,7 +1,7 @@
 # States that are refused: on all ranks, and nothing changes.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Oracle: the run that nobody disturbed.
+# Oracle: the undisturbed run.
 import re
 
 import pytest

@@ -1,7 +1,7 @@
-# A run that stops and goes on from its checkpoint has the same bits.
+# A run that resumes from its checkpoint has the same bits.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Oracle: the run that nobody disturbed.
+# Oracle: the undisturbed run.
 import os
 import signal
 import warnings

@@ -217,13 +217,3 @@ def test_one_ranks_state_on_all_ranks_warns_where_the_momentum_is_anothers(world
         assert not texts and not state["m"].any()
     for _, texts in world(3).run(load_with, world(3).run(momenta, "adamw")[1][1], "keep", "adamw"):
         assert not texts  # nothing is a rank's own
-
-
-def reset_of_own_files(files):
-    return load_with(files[dist.get_rank()], "reset")
-
-
-def test_reset_holds_for_own_files_too(world):
-    files = [own for _, own in world(2).run(momenta, "dlion-vote")]
-    for state, _ in world(2).run(reset_of_own_files, files):
-        assert not state["m"].any() and state["step"].unique().tolist() == [4]

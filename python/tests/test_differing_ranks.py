@@ -1,4 +1,4 @@
-# Ranks that differ: all refuse, with an error that names rank and difference, and go on.
+# Ranks that differ: all refuse with an error that names rank and difference, and can continue.
 # SPDX-License-Identifier: Apache-2.0
 import re
 import time

@@ -2,7 +2,7 @@
 # and of a delay.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Oracles: the other ranks, and the run that nobody disturbed.
+# Oracles: the other ranks, and the undisturbed run.
 import pytest
 import torch
 

@@ -268,17 +268,6 @@ static void broadcast(pride_comm* comm, void* shared) {
   close_model(&m);
 }
 
-static void differing(pride_comm* comm, void* shared) {
-  (void)shared;
-  training run = training_of(pride_comm_rank(comm) == 1 ? "dlion-avg" : "dlion-vote");
-  pride_layout* layout = make_layout();
-  pride_optimizer* optimizer = NULL;
-  CHECK_FAILS(PRIDE_INVALID, "method of rank(s) 1",
-              pride_optimizer_create(comm, layout, &run.options, &optimizer));
-  CHECK(optimizer == NULL);
-  pride_layout_destroy(layout);
-}
-
 /* --- Steps that are pending. --------------------------------------------------------------------
  */
 
@@ -297,7 +286,7 @@ static void begin_all(model* m) {
   for (uint64_t t = 0; t < kTensors; ++t) CHECK_OK(pride_optimizer_ready(m->optimizer, t, 0));
 }
 
-/* Rank 0 comes to its second step only after rank 1 has seen that its own is pending. */
+/* Rank 0 begins its second step only after rank 1 has seen that its own is pending. */
 static void pending(pride_comm* comm, void* shared) {
   meeting* meet = shared;
   training run = training_of("dlion-vote");
@@ -386,7 +375,6 @@ void test_steps(void) {
   in_threads(2, groups, NULL);
   in_threads(3, add, NULL);
   in_threads(3, broadcast, NULL);
-  in_threads(3, differing, NULL);
   for (int overlap = 0; overlap < 2; ++overlap) {
     in_threads(2, pending, &(meeting){.overlap = overlap});
     in_threads(3, leave_begun, &(meeting){.overlap = overlap});

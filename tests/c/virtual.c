@@ -75,29 +75,8 @@ static void check_run(const char* method, const char* option, const char* value)
   pride_layout_destroy(layout);
 }
 
-static void check_refusals(void) {
-  const training run = training_of("dlion-vote");
-  pride_layout* layout = make_layout();
-  pride_comm* comm = NULL;
-  CHECK_OK(pride_comm_threads(1, &comm));
-  float params[kFlat] = {0};
-  pride_optimizer* optimizer = open_workers(comm, layout, &run, params);
-  CHECK_OK(hand_over(optimizer, layout, 0, 0));
-  CHECK_FAILS(PRIDE_INVALID, "worker 0 has handed over", hand_over(optimizer, layout, 0, 0));
-  CHECK_FAILS(PRIDE_INVALID, "worker 1 of 3 has not",
-              pride_optimizer_step_workers(optimizer, NULL, NULL));
-  CHECK_FAILS(PRIDE_INVALID, "worker 7, there are 3",
-              pride_optimizer_to_worker(optimizer, 7, NULL));
-  CHECK_FAILS(PRIDE_INVALID, "0 gradients given, the layout has 3",
-              pride_optimizer_hand_over(optimizer, 1, NULL, NULL, 0));
-  pride_optimizer_destroy(optimizer);
-  pride_comm_destroy(comm);
-  pride_layout_destroy(layout);
-}
-
 void test_virtual_workers(void) {
   check_run("dlion-vote", NULL, NULL);
   check_run("adamw", NULL, NULL);
   check_run("local-vote", "h", "1");
-  check_refusals();
 }

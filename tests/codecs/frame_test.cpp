@@ -12,6 +12,7 @@
 
 #include "base/digest.h"
 #include "codecs/made_frames.h"
+#include "support/texts.h"
 
 namespace pride::frame_test {
 namespace {
@@ -48,12 +49,7 @@ Bytes frame_of(const FrameHeader& h) {
 Bytes example_frame() { return frame_of(example_header()); }
 
 std::string error_of(const Bytes& frame, const FrameHeader& expected = example_header()) {
-  try {
-    open({frame}, expected, "test");
-  } catch (const CommError& e) {
-    return e.what();
-  }
-  return "";
+  return texts::error_of<CommError>([&] { open({frame}, expected, "test"); });
 }
 
 // The example with one field of its header overwritten, and a valid checksum.
@@ -179,12 +175,7 @@ TEST(Frame, HeaderHasTheSizeOfThePayload) {
   const auto error_of_header = [&](std::size_t byte, std::size_t most) -> std::string {
     Bytes other(header.begin(), header.end());
     other[byte] ^= std::byte{0x80};
-    try {
-      claimed_payload(other, most, 5, "test");
-    } catch (const CommError& e) {
-      return e.what();
-    }
-    return "";
+    return texts::error_of<CommError>([&] { claimed_payload(other, most, 5, "test"); });
   };
   EXPECT_EQ(error_of_header(63, 16), "");  // only the checksum of the whole frame detects this
   EXPECT_EQ(error_of_header(63, 15),

@@ -11,6 +11,7 @@
 
 #include "base/bucket.h"
 #include "codecs/frame.h"
+#include "support/texts.h"
 
 namespace pride::testing {
 
@@ -57,12 +58,9 @@ template <typename Check>
 std::string error_of(const ByteBuffer& frame, const Shard& shard, const Check& check,
                      std::span<const char> unused_here = {}) {
   static const std::string where = "here";
-  try {
+  return texts::error_of<CommError>([&] {
     check(ReceivedFrame{{frame.span()}, shard, kFrom, where, unused_here});
-  } catch (const CommError& e) {
-    return e.what();
-  }
-  return "";
+  });
 }
 
 // As a frame from a rank to the server of the shard.

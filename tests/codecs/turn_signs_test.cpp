@@ -1,6 +1,7 @@
 // Frames of the coordinates that have their turn.
 // SPDX-License-Identifier: Apache-2.0
 #include "codecs/turn_signs.h"
+#include "support/texts.h"
 
 #include <gtest/gtest.h>
 
@@ -82,12 +83,7 @@ TEST(Turns, FramesWithBitsOfAnUnusedTensorOrAfterTheEndAreRefused) {
     const TurnView view(bytes.data(), shard, turns);
     view.unused[0] = unused;
     view.packed[0] = packed;
-    try {
-      kind.check({{bytes}, shard, 1, where});
-    } catch (const CommError& e) {
-      return std::string(e.what());
-    }
-    return std::string();
+    return texts::error_of<CommError>([&] { kind.check({{bytes}, shard, 1, where}); });
   };
   EXPECT_EQ(refused(0, 0xFFF), "");
   EXPECT_EQ(refused(2, 0x0FF), "");

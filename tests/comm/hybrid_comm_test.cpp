@@ -165,12 +165,14 @@ TEST(HybridWorld, NamesTheLimitOfCommunicators) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
+// The last method's exchanges go on while steps are taken.
 TEST(HybridReplicas, EqualThoseOnThreadsInOneLevelAndInTwo) {
   const Layout layout({{"rows", {97, 8}}, {"w1", {65, 31}}, {"b1", {65}}});
-  for (const std::string method : {"dlion-vote", "dlion-avg"}) {
+  for (const std::string method :
+       {"dlion-vote", "dlion-avg", "local-vote:h=2,fragments=2,delay=1"}) {
     for (const int threads : {2, 3}) {
-      pride::testing::Training run{.world = threads * processes(), .steps = 3};
-      run.options.method = method;
+      pride::testing::Training run{.world = threads * processes(), .steps = 4};
+      pride::testing::set_method(run.options, method);
       run.options.bucket_coords = 500;
       const std::uint64_t expected = pride::testing::train(layout, run)[0].hash;
       for (const bool hierarchical : {false, true}) {

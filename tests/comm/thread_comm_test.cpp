@@ -15,6 +15,7 @@
 
 #include "comm/contract.h"
 #include "pride/error.h"
+#include "support/texts.h"
 
 namespace pride {
 namespace {
@@ -47,12 +48,7 @@ INSTANTIATE_TEST_SUITE_P(All, ThreadContract,
                          });
 
 std::string error_of_world(int size, const std::function<void(Communicator&)>& body) {
-  try {
-    run_world(size, body);
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "no error";
+  return texts::error_of<std::exception>([&] { run_world(size, body); });
 }
 
 TEST(RunWorld, RefusesSizesOutOfRange) {

@@ -99,7 +99,7 @@ class DirectClient final : public CoordinatorClient {
     if (state.parameters_round() >= 0) welcome.parameters_round = state.parameters_round();
     return welcome;
   }
-  // False: nobody wants it any more.
+  // False: it is not needed any more.
   bool put(Kind kind, std::int64_t round, std::span<const std::byte> bytes) {
     MissingRequest missing;
     missing.set_session(session_);

@@ -10,6 +10,7 @@
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
+#include "support/texts.h"
 
 namespace pride::coord::test {
 namespace {
@@ -85,12 +86,7 @@ class JournalTest : public testing::Test {
     return files;
   }
   static std::string error_of(const fs::path& in) {
-    try {
-      scan_journal(in);
-    } catch (const DataError& error) {
-      return error.what();
-    }
-    return "";
+    return texts::error_of<DataError>([&] { scan_journal(in); });
   }
 
   app::test::TempFolder temp_;
@@ -115,14 +111,9 @@ TEST_F(JournalTest, TakesNoFolderOfOtherThings) {
   const fs::path other = temp_.path() / "other";
   fs::create_directories(other);
   std::ofstream(other / "summary.json") << "{}";
-  try {
-    const Journal journal(other, kSegment, true);
-    ADD_FAILURE() << "taken";
-  } catch (const DataError& error) {
-    EXPECT_EQ(error.what(), other.string() +
-                                ": holds summary.json and no journal; a journal needs a folder of "
-                                "its own");
-  }
+  EXPECT_EQ(
+      texts::error_of<DataError>([&] { const Journal journal(other, kSegment, true); }),
+      other.string() + ": holds summary.json and no journal; a journal needs a folder of its own");
   EXPECT_EQ(std::distance(fs::directory_iterator(other), {}), 1);
 }
 

@@ -41,7 +41,7 @@ TEST(Means, RefuseABallotThatIsNotFiniteByNameAndCoordinateAndGoOn) {
   EXPECT_TRUE(has(bad.why(), "nan at coordinate 123"));
   ASSERT_EQ(rig.seen.refused.size(), 1U);
   EXPECT_TRUE(has(rig.seen.refused[0], "Vote 0: ballot of worker 0"));
-  // nobody waits for ann's any more
+  // no round waits for ann's any more
   rig.vote({.number = 1}, hash,
            ballot_of_numbers(rig.run(), {.number = 1}, [](std::size_t) { return 1.0F; }));
   ASSERT_EQ(rig.seen.rounds.size(), 1U);

@@ -10,6 +10,7 @@
 #include "coord/work_pool.h"
 #include "optimizer/replica.h"
 #include "pride/comm/thread_comm.h"
+#include "support/texts.h"
 #include "support/training.h"
 
 namespace pride::coord::test {
@@ -144,7 +145,7 @@ TEST_P(Methods, LeaveAllWorkersTheReplayAndTheShadowWithTheSameParameters) {
   replay.to_common(params.span());
   EXPECT_EQ(param_hash(layout(), params.span()), hash);
 
-  // the shadow's, after 2 and 4 rounds; nobody was asked
+  // the shadow's, after 2 and 4 rounds; no worker was asked
   ASSERT_EQ(files.parameters.size(), 3U);
   EXPECT_EQ(files.parameters[2].before_round, 4);
   Worker late(9, options, server.client(9));  // from there, and by one record
@@ -179,12 +180,8 @@ TEST(Optimizers, WithOtherConstantsAreRefusedWhenTheyJoinWithTheFirstThatDiffers
   const auto refusal = [&](const auto& change) {
     OptimizerOptions other = options;
     change(other.groups[0]);
-    try {
-      const Worker worker(1, other, server.client(1));
-    } catch (const InvalidArgument& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return texts::error_of<InvalidArgument>(
+        [&] { const Worker worker(1, other, server.client(1)); });
   };
   const Worker first(0, options, server.client(0));
   EXPECT_TRUE(has(refusal([](auto& g) { g.weight_decay = 0.25; }),

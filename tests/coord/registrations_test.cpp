@@ -9,6 +9,7 @@
 #include "coord/journal_scan.h"
 #include "coord/rig.h"
 #include "pride/error.h"
+#include "support/texts.h"
 
 namespace pride::coord::test {
 namespace {
@@ -95,12 +96,7 @@ TEST(Registration, OfAnotherRunIsRefused) {
   const auto copy = std::filesystem::copy_options::overwrite_existing;
   std::filesystem::copy_file(other.folder() / kRegistrationsFile, rig.folder() / kRegistrationsFile,
                              copy);
-  try {
-    rig.start();
-    ADD_FAILURE() << "the other run's names were taken";
-  } catch (const DataError& error) {
-    EXPECT_TRUE(has(error.what(), "it is of another run than the file run"));
-  }
+  texts::expect_error<DataError>([&] { rig.start(); }, {"it is of another run than the file run"});
 }
 
 }  // namespace

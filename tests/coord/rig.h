@@ -21,7 +21,7 @@
 
 namespace pride::coord::test {
 
-// What an observer was told.
+// The events that an observer received.
 struct Seen final : Observer {
   void on_round(const RoundReport& report) override { rounds.push_back(report); }
   void on_joined(int number, const std::string& name, const Peer&, bool new_name) override {

@@ -21,7 +21,8 @@ TEST_P(Golden, RunsGiveTheRowsOfTheTable) {
   for (const Case& run : runs_of(GetParam(), worlds)) {
     const auto row = table.find(run.key());
     ASSERT_NE(row, table.end()) << "no row '" << run.key() << "'";
-    EXPECT_EQ(run_on_threads(run).text(), row->second) << run.key();
+    EXPECT_EQ(run_on_threads(run).text(), row->second)
+        << run.key() << (run.overlap ? ", with overlap" : ", without overlap");
   }
 }
 
@@ -31,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(variants()), [](const 
   return name;
 });
 
-// A row that no run asks for would be a method that somebody lost.
+// A row without a run would be a lost method.
 TEST(GoldenTable, HasNoRowThatNoRunMakes) {
   auto table = read_table(PRIDE_GOLDEN_TABLE);
   for (const Variant& v : variants()) {

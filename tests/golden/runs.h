@@ -31,11 +31,10 @@ struct Case {
   std::size_t bucket_coords = 0;
   bool overlap = false;
 
-  // The row's key in the table.
+  // The row's key in the table, with and without overlap: overlap changes nothing of a row.
   std::string key() const {
     return concat(method, " ", label.empty() ? "-" : label, " ", route.empty() ? "-" : route,
-                  " N=", world, " L=", per_node, " bucket=", bucket_coords,
-                  " overlap=", overlap ? 1 : 0);
+                  " N=", world, " L=", per_node, " bucket=", bucket_coords);
   }
 };
 
@@ -117,7 +116,7 @@ inline std::vector<std::string> routes_of(const Variant& v) {
   return levels ? std::vector<std::string>{"", "two-shot", "native"} : std::vector<std::string>{""};
 }
 
-// How the optimizer is told.
+// Sets the route in the options of the optimizer.
 inline void set_route(Case& run) {
   if (run.route == "two-shot") run.options["route"] = "sharded";
   if (run.route == "one-shot" || run.route == "native") run.options["route"] = run.route;

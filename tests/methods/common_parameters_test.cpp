@@ -51,7 +51,7 @@ TEST(CommonParameters, AreThoseOfTheLastExchangeOnAllRanks) {
   }
 }
 
-// State and common parameters, saved after any step, go on to the same bits.
+// A run continues to the same bits from state and common parameters of any step.
 TEST(CommonParameters, AreSavedWithAStateInTheMiddleOfAPhase) {
   const Layout layout(kTensors);
   for (const char* method : kLocalMethods) {
@@ -78,7 +78,7 @@ TEST(CommonParameters, AreSavedWithAStateInTheMiddleOfAPhase) {
   }
 }
 
-// The states of three ranks go on with two or four, whose replicas are equal then.
+// Two or four ranks continue from the states of three; their replicas are equal.
 TEST(CommonParameters, GoOnWithAnotherNumberOfRanks) {
   const Layout layout(kTensors);
   for (const char* method : kLocalMethods) {

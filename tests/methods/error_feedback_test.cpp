@@ -1,7 +1,7 @@
 // signsgd-ef and onebit-adam, real exchange included, against the scalar oracle: bit for bit; and
 // what must hold of their cost and of dropped steps.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: tests/reference/error_feedback_ref.h, which loops over ranks and knows no frames.
+// Oracle: tests/reference/error_feedback_ref.h, which loops over ranks without frames.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -26,7 +26,7 @@ const std::vector<TensorSpec> kTensors = {{"first", {50, 7}},
                                           {"scalar", {}, 1},
                                           {"rows", {130, 40}, 1}};
 
-// Rank 1 never has "bias"; nobody has "scalar" at steps 1 and 3; "large" is missing here and there.
+// Rank 1 never has "bias"; no rank has "scalar" at steps 1 and 3; "large" is missing at times.
 bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 2 && rank == 1) || (tensor == 3 && step % 2 == 1) ||
          (tensor == 1 && (rank + step) % 4 == 3);

@@ -7,6 +7,7 @@
 
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "support/texts.h"
 #include "support/training.h"
 
 namespace pride::lion_cub_auto_test {
@@ -115,7 +116,7 @@ TEST(LionCubAuto, KeepsItsBudgetInSmallBucketsAndWhileItMeasures) {
   EXPECT_GE(after / (8 * 4 * d), 3) << "the budget is not used";
 }
 
-// The choice is due after step 15, which is skipped: it comes a step later.
+// The choice is due after step 15. That step is skipped, so the choice is made a step later.
 TEST(LionCubAuto, ChoosesAStepLaterIfTheLastMeasuringStepIsSkipped) {
   const Layout layout({{"a", {300, 100}}, {"b", {3000}}});
   Training run = auto_training(2, "8");
@@ -172,12 +173,11 @@ TEST(LionCubAuto, RefusesSynchronisationThatEndsBeforeItsChoice) {
 
 TEST(LionCubAuto, RefusesABudgetBelowTheVote) {
   const Layout layout({{"w", {100'000}}});
-  try {
-    method_cost("lion-cub-auto", layout, {.options = {{"budget_bits", "1.4"}}, .world = 4});
-    FAIL() << "a vote of one bit sends 1.5";
-  } catch (const InvalidArgument& e) {
-    EXPECT_NE(std::string(e.what()).find("sends 1.5"), std::string::npos) << e.what();
-  }
+  texts::expect_error<InvalidArgument>(
+      [&] {
+        method_cost("lion-cub-auto", layout, {.options = {{"budget_bits", "1.4"}}, .world = 4});
+      },
+      {"sends 1.5"});
 }
 
 TEST(LionCubAuto, ResumesBeforeAndAfterItsChoice) {

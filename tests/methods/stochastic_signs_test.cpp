@@ -53,12 +53,6 @@ class Stochastic : public ::testing::TestWithParam<Case> {
   }
 };
 
-std::uint64_t hash_of(const Training& run) {
-  const auto ranks = testing::train(Layout(kTensors), run);
-  for (const auto& rank : ranks) EXPECT_EQ(rank.hash, ranks[0].hash) << "replicas differ";
-  return ranks[0].hash;
-}
-
 void expect_oracle(const Training& run) {
   const Layout layout(kTensors);
   const auto ranks = testing::train(layout, run);
@@ -91,16 +85,6 @@ TEST_P(Stochastic, CountsWeightsAsTheOracleDoes) {
     weighted.weights = weights;
     expect_oracle(weighted);
   }
-}
-
-TEST_P(Stochastic, DependsOnTheSeedAndIsNotTheExactVote) {
-  Training other = run(3);
-  const std::uint64_t expected = hash_of(other);
-  other.options.seed = 1;
-  EXPECT_NE(hash_of(other), expected);
-  other.options.seed = kSeed;
-  other.options.options = {};
-  EXPECT_NE(hash_of(other), expected);
 }
 
 TEST_P(Stochastic, NamesTheRankWithANaN) {
@@ -175,51 +159,6 @@ TEST(StochasticSigns, HaveTheMeanOfTheRanksAsTheirExpectation) {
     // the sum over coordinates would show a common drift that no single one does
     EXPECT_NEAR(total / std::sqrt(kCoords), 0, 5) << c.method;
   }
-}
-
-// Alone, a drawn vote is the rank's sign, and a stochastic sign has the expectation u / R.
-TEST(StochasticSigns, AloneAreDrawnOnce) {
-  Training run{.world = 1, .steps = 5};
-  const std::uint64_t exact = hash_of(run);
-  run.options.options = kResult;
-  EXPECT_EQ(hash_of(run), exact);
-  run.options.options = kSigns;
-  const std::uint64_t signs = hash_of(run);
-  EXPECT_NE(signs, exact);
-  run.options.options = kBoth;
-  EXPECT_EQ(hash_of(run), signs);
-}
-
-// Zeros have fair bits, the opposite ones on even and odd ranks: of three ranks one vote remains.
-TEST(StochasticSigns, OfZerosAreFairAndCancelOverTheRanks) {
-  constexpr std::size_t kCoords = 10'000;
-  Training run{.world = 3};
-  run.options.method = "dlion-avg";
-  run.options.options = kSigns;
-  run.grad = [](int, std::int64_t, std::size_t, std::size_t) { return 0.0f; };
-  const auto moved = mean_directions(run, kCoords, 1);
-  double sum = 0, squares = 0;
-  for (const double m : moved) sum += m, squares += m * m;
-  // five deviations of coins of a third
-  EXPECT_NEAR(sum / kCoords, 0, 5.0 / 3 / std::sqrt(kCoords));
-  EXPECT_NEAR(squares / kCoords, 1.0 / 9, 1e-6) << "a third of a step each, and the rounding of x";
-}
-
-// The largest value of a tensor is sure, on every rank: R is the tensor's, not the bucket's.
-TEST(StochasticSigns, OfTheLargestValueAreSure) {
-  Training run{.world = 3, .steps = 20};
-  run.options.options = kSigns;
-  run.options.groups = {{.lr = 1.0}};
-  run.options.bucket_coords = 64;
-  run.grad = [](int, std::int64_t, std::size_t, std::size_t i) {
-    return i == 7 ? -2.0f : i % 2 == 0 ? 1e-3f : -1e-3f;
-  };
-  const auto params = testing::train(Layout({{"w", {1000}}}), run)[2].params;
-  EXPECT_NEAR(params[7] - testing::initial(0, 7), 20, 1e-4);
-  int up = 0;
-  for (std::size_t i = 100; i < 1000; ++i) up += params[i] > testing::initial(0, i) ? 1 : 0;
-  EXPECT_NEAR(up, 450, 5 * 15) << "nearly coins: by exact signs every second goes up";
-  EXPECT_NE(up, 450);
 }
 
 // --- Options and states. -------------------------------------------------------------------------

@@ -110,8 +110,8 @@ TEST(Streaming, RaiseFailsTheCommunicatorOfARankAlone) {
   }
 }
 
-// A rank that does not come: the others hear of it within the time-out, at the latest in the step
-// that adopts; and the rank itself when it comes back.
+// A stalled rank: the others get an error within the time-out, at the latest in the step
+// that adopts; the rank itself gets it when it continues.
 TEST(Streaming, AStalledRankIsHeardOfWithinTheTimeOut) {
   const Layout layout(kTensors);
   constexpr std::chrono::milliseconds kTimeOut{300};

@@ -15,7 +15,7 @@
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "reference/methods_ref.h"
-#include "support/training.h"
+#include "support/sign_cases.h"
 
 namespace pride::vote_weights_test {
 namespace {
@@ -29,18 +29,7 @@ using Options = std::map<std::string, std::string>;
 
 constexpr std::uint64_t kSeed = 5;
 
-struct Case {
-  std::string method;
-  Options options = {};
-};
-
-void PrintTo(const Case& c, std::ostream* out) { *out << c.method; }
-
-const std::vector<Case> kCases = {{"dlion-vote"},  {"dlion-vote", {{"tie", "zero"}}},
-                                  {"dlion-avg"},   {"dlion-avg", {{"counts", "planes"}}},
-                                  {"signum-vote"}, {"signum-avg"}};
-
-class VoteWeights : public ::testing::TestWithParam<Case> {
+class VoteWeights : public ::testing::TestWithParam<testing::SignCase> {
  protected:
   Training run(const Weights& weights, const std::string& route = "auto") const {
     Training run{.world = static_cast<int>(weights.size()), .steps = 4};
@@ -252,11 +241,8 @@ TEST_P(VoteWeights, SendTheirCost) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, VoteWeights, ::testing::ValuesIn(kCases), [](const auto& info) {
-  std::string name = info.param.method;
-  for (const auto& [option, value] : info.param.options) name += "_" + value;
-  return testing::test_name(name);
-});
+INSTANTIATE_TEST_SUITE_P(All, VoteWeights, ::testing::ValuesIn(testing::kSignCases),
+                         testing::sign_case_name);
 
 // A vote has the bytes of one without weights; counts have the bits of the sum of the weights.
 TEST(VoteWeightsCost, IsThatOfTheSumOfWeights) {
@@ -304,10 +290,12 @@ TEST(VoteWeightsTies, FollowTheSumOfWeights) {
     EXPECT_EQ(moves_against_rank_0({2, 3}, zero), up);
     EXPECT_EQ(moves_against_rank_0({2, 1, 1}, zero), none);
     EXPECT_EQ(moves_against_rank_0({3, 1, 1}, zero), down);
-    const auto tied = moves_against_rank_0({2, 1, 1}, hash);
-    for (std::size_t i = 0; i < 500; ++i) {
-      const bool plus = tie_words(kSeed, 0, 0).at(i / 64) >> (i % 64) & 1;
-      ASSERT_EQ(tied[i], plus ? -1 : 1) << i;
+    for (const Weights& weights : {Weights{2, 1, 1}, {1, 1}}) {
+      const auto tied = moves_against_rank_0(weights, hash);
+      for (std::size_t i = 0; i < 500; ++i) {
+        const bool plus = tie_words(kSeed, 0, 0).at(i / 64) >> (i % 64) & 1;
+        ASSERT_EQ(tied[i], plus ? -1 : 1) << i;
+      }
     }
   }
 }

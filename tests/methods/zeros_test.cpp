@@ -130,7 +130,7 @@ Walk walk(const Case& run) {
   return result;
 }
 
-// The same with a coordinator in the place of ranks.
+// The same with a coordinator instead of ranks.
 Walk walk_by_coordinator(const Case& run) {
   testing::TestCoordinator coordinator(layout(), options_of(run, 0));
   coordinator.voters = run.world;

@@ -140,7 +140,7 @@ TEST(CentralMean, RefusesABallotWithANumberThatIsNotFinite) {
           error_of([&] { central.check_ballot(3, kSeed, digest, voter, ballot); });
       EXPECT_NE(text.find("worker 4, round 3"), std::string::npos) << text;
       EXPECT_NE(text.find(concat("coordinate ", offset + 77)), std::string::npos) << text;
-      // an unused tensor's numbers are nobody's
+      // the numbers of an unused tensor do not count
       half.grad = [&](int, std::int64_t, std::size_t t, std::size_t) { return t == 4 ? bad : 0; };
       const auto unused = half.ballot(central, 3, voter);
       EXPECT_EQ(error_of([&] { central.check_ballot(3, kSeed, digest, voter, unused); }), "");

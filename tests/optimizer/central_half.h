@@ -12,6 +12,7 @@
 #include "optimizer/central_round.h"
 #include "optimizer/step_scalars.h"
 #include "pride/error.h"
+#include "support/texts.h"
 #include "support/training.h"
 
 namespace pride::testing {
@@ -80,12 +81,7 @@ inline RoundRecord record_of(const CentralRound& central, std::vector<Voter> vot
 }
 
 inline std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const CommError& e) {
-    return e.what();
-  }
-  return {};
+  return texts::error_of<CommError>(body);
 }
 
 }  // namespace pride::testing

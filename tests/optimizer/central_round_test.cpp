@@ -7,6 +7,7 @@
 
 #include "codecs/signs.h"
 #include "optimizer/central_half.h"
+#include "support/texts.h"
 
 namespace pride::central_round_test {
 namespace {
@@ -19,12 +20,8 @@ using testing::record_of;
 TEST(CentralRound, RefusesMethodsThatNeedMoreThanFrames) {
   const auto refusal = [](const std::string& method, std::map<std::string, std::string> options) {
     const Half half(method, std::move(options));
-    try {
-      const CentralRound central(*half.method, half.buckets);
-    } catch (const InvalidArgument& e) {
-      return std::string(e.what());
-    }
-    return std::string();
+    return texts::error_of<InvalidArgument>(
+        [&] { const CentralRound central(*half.method, half.buckets); });
   };
   for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg", "local-vote",
                              "adamw", "lion", "sgdm", "dsm", "diloco"}) {

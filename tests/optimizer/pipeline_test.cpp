@@ -1,5 +1,5 @@
-// The pipeline when a step breaks: every rank hears of it at once, and nothing is left running.
-// Oracle: a method that throws where it is told; the world's deadline is far beyond the test's.
+// The pipeline when a step fails: every rank gets the error at once, and no thread is left.
+// Oracle: a method that throws at a given place; the world's deadline is far beyond the test's.
 // SPDX-License-Identifier: Apache-2.0
 #include "optimizer/pipeline.h"
 

@@ -4,6 +4,7 @@
 
 #include "base/floats.h"
 #include "optimizer/placed_parameters.h"
+#include "support/texts.h"
 #include "support/training.h"
 
 namespace pride {
@@ -43,18 +44,6 @@ class Values {
 };
 
 std::vector<float> rounded(DType dtype, std::span<const float> x) { return Values(dtype, x).get(); }
-
-// The text of the Error that the body throws.
-template <typename Error>
-std::string text_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -233,7 +222,7 @@ TEST(Masters, OfOlderStatesAreThoseOfTheirValuesWhereverTiesWent) {
     to_float(x, now);
     EXPECT_EQ(now, (std::vector<float>{0x1.02p0f, -0x1.04p0f, 2}));
     state.tensors["master/b"] = {{3}, masters};
-    EXPECT_PRED2(contains, text_of<InvalidArgument>([&] { optimizer.load(state); }),
+    EXPECT_PRED2(contains, texts::error_of<InvalidArgument>([&] { optimizer.load(state); }),
                  "holds 2 masters");
   });
 }
@@ -248,7 +237,7 @@ TEST(Tensors, ThatDoNotFitAreRefusedByName) {
     const std::vector<ConstTensor> grads = {a, b};
     optimizer.step(good, grads);
     const auto refusal = [&](std::vector<Tensor> tensors) {
-      return text_of<InvalidArgument>([&] { optimizer.step(tensors, grads); });
+      return texts::error_of<InvalidArgument>([&] { optimizer.step(tensors, grads); });
     };
     EXPECT_PRED2(contains, refusal({a}), "1 parameters given, the layout has 2");
     EXPECT_PRED2(contains, refusal({a, short_one}), "2 values given for 'b'");
@@ -338,7 +327,7 @@ TEST(Frozen, OnOneRankAloneEndsTheStep) {
     FlatBuffer x(layout.flat_size()), g(layout.flat_size());
     const bool frozen[] = {comm.rank() == 1};
     optimizer.set_frozen(frozen);
-    const auto text = text_of<CommError>([&] { optimizer.step(x.span(), g.span()); });
+    const auto text = texts::error_of<CommError>([&] { optimizer.step(x.span(), g.span()); });
     EXPECT_PRED2(contains, text, "frozen tensors");
   });
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "pride/error.h"
+#include "support/texts.h"
 #include "virtual_run.h"
 
 namespace pride::virtual_errors_test {
@@ -15,16 +16,6 @@ using testing::VirtualWorld;
 
 const Layout kLayout(kTensors);
 
-template <typename E>
-std::string text_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
-
 class VirtualErrors : public ::testing::Test {
  protected:
   Optimizer make(int workers, const std::string& method = "dlion-vote") {
@@ -32,7 +23,9 @@ class VirtualErrors : public ::testing::Test {
     options.virtual_workers = workers;
     return Optimizer(*alone_.front(), kLayout, options);
   }
-  std::string refused(const std::function<void()>& body) { return text_of<InvalidArgument>(body); }
+  std::string refused(const std::function<void()>& body) {
+    return texts::error_of<InvalidArgument>(body);
+  }
 
   std::vector<std::unique_ptr<Communicator>> alone_ = make_thread_world(1);
   FlatBuffer x_{kLayout.flat_size()}, g_{kLayout.flat_size()};
@@ -91,7 +84,7 @@ TEST_F(VirtualErrors, NonFiniteGradientsRaiseInTheWordsOfRanks) {
     testing::fill(kLayout, x_, testing::initial);
     const std::vector<float> before = testing::copy_of(x_);
     VirtualWorld world(kLayout, run, x_);
-    EXPECT_EQ(text_of<NonFiniteGradient>([&] { world.step(0); }),
+    EXPECT_EQ(texts::error_of<NonFiniteGradient>([&] { world.step(0); }),
               "step 1: NaN or Inf in the gradient of 'w1' on rank 1")
         << method;
     EXPECT_TRUE(testing::same_bits(testing::copy_of(x_), before)) << method;

@@ -34,7 +34,7 @@ inline std::vector<float> copy_of(const FlatBuffer& x) {
   return {x.span().begin(), x.span().end()};
 }
 
-// One buffer for the gradients of all: nobody reads them after hand_over().
+// One buffer for the gradients of all workers: they are not read after hand_over().
 class VirtualWorld {
  public:
   VirtualWorld(const Layout& layout, const Training& run, FlatBuffer& x)
@@ -72,13 +72,25 @@ class VirtualWorld {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-inline WorldResult train_virtual(const Layout& layout, const Training& run) {
+// Takes up `from`, the end of another run, of as many workers or of others. Empty: a new run.
+inline void take_up(const WorldResult& from, Optimizer& optimizer, FlatBuffer& x) {
+  if (from.workers.empty()) return;
+  std::ranges::copy(from.common, x.span().begin());
+  std::vector<StateDict> states;
+  for (const WorkerResult& worker : from.workers) states.push_back(worker.state);
+  optimizer.load(std::move(states));
+}
+
+inline WorldResult train_virtual(const Layout& layout, const Training& run,
+                                 const WorldResult& from = {}) {
   FlatBuffer x(layout.flat_size());
   fill(layout, x, initial);
   VirtualWorld world(layout, run, x);
+  take_up(from, world.optimizer(), x);
   WorldResult result;
   result.workers.resize(static_cast<std::size_t>(run.world));
-  for (std::int64_t step = 0; step < run.steps; ++step) {
+  const std::int64_t begin = world.optimizer().steps_done();
+  for (std::int64_t step = begin; step < begin + run.steps; ++step) {
     const StepReport report = world.step(step);
     for (std::size_t i = 0; i < result.workers.size(); ++i) {
       StepReport& mine = result.workers[i].reports.emplace_back();
@@ -97,7 +109,8 @@ inline WorldResult train_virtual(const Layout& layout, const Training& run) {
   return result;
 }
 
-inline WorldResult train_ranks(const Layout& layout, const Training& run) {
+inline WorldResult train_ranks(const Layout& layout, const Training& run,
+                               const WorldResult& from = {}) {
   WorldResult result;
   result.workers.resize(static_cast<std::size_t>(run.world));
   run_world(run.world, [&](Communicator& comm) {
@@ -106,9 +119,12 @@ inline WorldResult train_ranks(const Layout& layout, const Training& run) {
     Optimizer optimizer(comm, layout, options);
     FlatBuffer x(layout.flat_size()), grads(layout.flat_size());
     fill(layout, x, initial);
+    take_up(from, optimizer, x);
+    if (!from.workers.empty()) optimizer.to_local(x.span());
     WorkerResult& mine = result.workers[static_cast<std::size_t>(comm.rank())];
     const std::size_t n = layout.tensors().size();
-    for (std::int64_t step = 0; step < run.steps; ++step) {
+    const std::int64_t begin = optimizer.steps_done();
+    for (std::int64_t step = begin; step < begin + run.steps; ++step) {
       fill(layout, grads,
            [&](std::size_t t, std::size_t c) { return run.grad(comm.rank(), step, t, c); });
       const auto flags = flags_of(run, comm.rank(), step, n);

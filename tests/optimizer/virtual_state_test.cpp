@@ -12,17 +12,13 @@ namespace pride::virtual_state_test {
 namespace {
 
 using testing::kTensors;
+using testing::train_ranks;
+using testing::train_virtual;
 using testing::Training;
-using testing::VirtualWorld;
+using testing::WorldResult;
 
 constexpr int kSteps = 3;  // before the kill, and after it
 const Layout kLayout(kTensors);
-
-// What a kill leaves: parameters in common and states.
-struct Saved {
-  std::vector<float> common;
-  std::vector<StateDict> states;
-};
 
 Training run_of(const std::string& method, int world) {
   Training run{.world = world, .steps = kSteps};
@@ -33,81 +29,26 @@ Training run_of(const std::string& method, int world) {
   return run;
 }
 
-void put(const std::vector<float>& values, FlatBuffer& x) {
-  std::ranges::copy(values, x.span().begin());
-}
-
-// `from`: empty for a run from the beginning.
-Saved by_virtual_workers(const Training& run, const Saved& from) {
-  FlatBuffer x(kLayout.flat_size());
-  testing::fill(kLayout, x, testing::initial);
-  VirtualWorld world(kLayout, run, x);
-  if (!from.states.empty()) {
-    put(from.common, x);
-    world.optimizer().load(from.states);
-  }
-  const std::int64_t begin = world.optimizer().steps_done();
-  for (std::int64_t step = begin; step < begin + kSteps; ++step) world.step(step);
-  Saved saved{.common = testing::copy_of(x), .states = {}};
-  for (int i = 0; i < run.world; ++i) saved.states.push_back(world.optimizer().save(i));
-  return saved;
-}
-
-Saved by_ranks(const Training& run, const Saved& from) {
-  Saved saved;
-  saved.states.resize(static_cast<std::size_t>(run.world));
-  run_world(run.world, [&](Communicator& comm) {
-    FlatBuffer x(kLayout.flat_size()), grads(kLayout.flat_size());
-    testing::fill(kLayout, x, testing::initial);
-    Optimizer optimizer(comm, kLayout, run.options);
-    if (!from.states.empty()) {
-      put(from.common, x);
-      optimizer.load(from.states);
-      optimizer.to_local(x.span());
-    }
-    const std::int64_t begin = optimizer.steps_done();
-    for (std::int64_t step = begin; step < begin + kSteps; ++step) {
-      testing::fill(kLayout, grads, [&](std::size_t t, std::size_t c) {
-        return run.grad(comm.rank(), step, t, c);
-      });
-      const auto flags = testing::flags_of(run, comm.rank(), step, kTensors.size());
-      optimizer.step(x.span(), grads.span(), {flags.get(), kTensors.size()});
-    }
-    optimizer.to_common(x.span());
-    if (comm.rank() == 0) saved.common = testing::copy_of(x);
-    saved.states[static_cast<std::size_t>(comm.rank())] = optimizer.save();
-  });
-  return saved;
-}
-
-void expect_same(const Saved& got, const Saved& want, const std::string& where) {
-  EXPECT_TRUE(testing::same_bits(got.common, want.common)) << where << ": parameters";
-  ASSERT_EQ(got.states.size(), want.states.size()) << where;
-  for (std::size_t i = 0; i < want.states.size(); ++i) {
-    testing::expect_same(got.states[i], want.states[i], concat(where, ", worker ", i));
-  }
-}
-
 class VirtualState : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(VirtualState, GoesOnAsVirtualWorkersOrAsRanks) {
   const Training run = run_of(GetParam(), 3);
   Training other_buckets = run;
   other_buckets.options.bucket_coords = 64;
-  const Saved of_ranks = by_ranks(run, {}), of_workers = by_virtual_workers(run, {});
+  const WorldResult of_ranks = train_ranks(kLayout, run), of_workers = train_virtual(kLayout, run);
   expect_same(of_workers, of_ranks, "before the kill");
-  const Saved expected = by_ranks(run, of_ranks);
-  expect_same(by_virtual_workers(run, of_ranks), expected, "virtual workers after ranks");
-  expect_same(by_ranks(run, of_workers), expected, "ranks after virtual workers");
-  const Saved moved = by_ranks(other_buckets, of_ranks);
-  expect_same(by_virtual_workers(other_buckets, of_workers), moved, "with other buckets");
+  const WorldResult expected = train_ranks(kLayout, run, of_ranks);
+  expect_same(train_virtual(kLayout, run, of_ranks), expected, "virtual workers after ranks");
+  expect_same(train_ranks(kLayout, run, of_workers), expected, "ranks after virtual workers");
+  const WorldResult moved = train_ranks(kLayout, other_buckets, of_ranks);
+  expect_same(train_virtual(kLayout, other_buckets, of_workers), moved, "with other buckets");
   EXPECT_TRUE(testing::same_bits(moved.common, expected.common));
 }
 
 TEST_P(VirtualState, GoesOnWithAnotherNumber) {
-  const Saved two = by_virtual_workers(run_of(GetParam(), 2), {});
-  const Training five = run_of(GetParam(), 5);
-  expect_same(by_virtual_workers(five, two), by_ranks(five, two), "five after two");
+  const Training five = run_of(GetParam(), 5), pair = run_of(GetParam(), 2);
+  const WorldResult two = train_virtual(kLayout, pair);
+  expect_same(train_virtual(kLayout, five, two), train_ranks(kLayout, five, two), "five after two");
 }
 
 std::vector<std::string> all_runs() {
@@ -226,7 +167,7 @@ TEST(VirtualWorkersAdd, GivesTheBitsOfRanks) {
         const FlatBuffer g = gradients_of(optimizer.layout(), comm.rank(), step);
         optimizer.step(part(mine, optimizer.layout()), g.span());
       }
-      if (comm.rank() == 0) put(testing::copy_of(mine), y);
+      if (comm.rank() == 0) std::ranges::copy(mine.span(), y.span().begin());
     });
     run.options.virtual_workers = 3;
     const auto alone = make_thread_world(1);

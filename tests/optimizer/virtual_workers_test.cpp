@@ -3,8 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <sstream>
-
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "virtual_run.h"
@@ -15,22 +13,11 @@ namespace {
 using testing::kTensors;
 using testing::Training;
 
-// "diloco:h=4,delay=1"
-void set_method(OptimizerOptions& options, const std::string& text) {
-  const std::size_t comma = std::min(text.find(','), text.size());
-  testing::set_method(options, text.substr(0, comma));
-  std::istringstream more(text.substr(comma));
-  for (std::string option; std::getline(more, option, ',');) {
-    const std::size_t equals = option.find('=');
-    if (!option.empty()) options.options[option.substr(0, equals)] = option.substr(equals + 1);
-  }
-}
-
 class VirtualWorkers : public ::testing::TestWithParam<std::string> {
  protected:
   Training run(int world) const {
     Training run{.world = world, .steps = 5};
-    set_method(run.options, GetParam());
+    testing::set_method(run.options, GetParam());
     if (GetParam().starts_with("lion-cub-auto")) run.steps = 19;  // beyond its choice
     run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}};
     run.options.seed = 5;

@@ -215,22 +215,5 @@ TEST(SumBits, HoldTheLargestSumOfAThousandRanks) {
   }
 }
 
-// All ranks at the largest level, and all at the lowest: the sums at the ends of the integers.
-TEST(QuantisedVote, DoesNotOverflowWhereAllRanksAgree) {
-  const Layout layout({{"w", {128}}});
-  const std::vector<char> unused(1, 0);
-  for (const auto& [world, bits] : {std::pair{18, 4}, {19, 4}, {2, 7}, {3, 7}, {1, 8}, {2, 8}}) {
-    const auto most = static_cast<std::int8_t>(kernels::largest_level(bits));
-    run_world(world, [&, world = world, bits = bits](Communicator& comm) {
-      const auto x = voted(comm, layout, {bits, Tie::kHash, true}, unused, [&](std::size_t c) {
-        return c % 2 == 0 ? most : static_cast<std::int8_t>(-most);
-      });
-      for (std::size_t i = 0; i < 128; ++i) {
-        EXPECT_EQ(x[i], i % 2 == 0 ? -1.0f : 1.0f) << "N=" << world << " bits=" << bits;
-      }
-    });
-  }
-}
-
 }  // namespace
 }  // namespace pride::levels_test

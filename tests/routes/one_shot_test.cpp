@@ -1,44 +1,27 @@
 // The one-shot route of signs against the sharded one: parameters bit for bit, bytes against the
-// stated cost, errors, and the choice of `auto`.
+// stated cost, and the choice of `auto`.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: the sharded route, which tests/methods/oracle_test.cpp holds against scalar code; ties
-// against the rule of docs/wire_format.md; costs against formulas written here.
+// Oracle: the sharded route, which tests/methods/oracle_test.cpp holds against scalar code.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "codecs/frame.h"
-#include "codecs/hash_keys.h"
 #include "pride/error.h"
 #include "pride/registry.h"
-#include "support/training.h"
+#include "support/sign_cases.h"
+#include "support/texts.h"
 
 namespace pride::one_shot_test {
 namespace {
 
+using testing::kSignCases;
 using testing::kTensors;
+using testing::SignCase;
 using testing::Training;
 using testing::unused;
 using Options = std::map<std::string, std::string>;
 
-// Zero in two thirds of the embedding's blocks, a different selection on every rank.
-float gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
-  const bool hidden = tensor == 0 && mix64(index / 64, static_cast<std::uint64_t>(rank)) % 3 != 0;
-  return hidden ? 0 : testing::gradient(rank, step, tensor, index);
-}
-
-struct Case {
-  std::string method;
-  Options options;
-};
-
-void PrintTo(const Case& c, std::ostream* out) { *out << c.method; }
-
-const std::vector<Case> kCases = {{"dlion-vote", {}},  {"dlion-vote", {{"tie", "zero"}}},
-                                  {"dlion-avg", {}},   {"dlion-avg", {{"counts", "planes"}}},
-                                  {"signum-vote", {}}, {"signum-avg", {}}};
-
-class OneShot : public ::testing::TestWithParam<Case> {
+class OneShot : public ::testing::TestWithParam<SignCase> {
  protected:
   Training run(int world, const std::string& route) const {
     Training run{.world = world, .steps = 4};
@@ -48,7 +31,7 @@ class OneShot : public ::testing::TestWithParam<Case> {
     run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}};
     run.options.seed = 5;
     run.unused = unused;
-    run.grad = gradient;
+    run.grad = testing::sparse_gradient;
     return run;
   }
 };
@@ -100,73 +83,9 @@ TEST_P(OneShot, SendsItsCost) {
   }
 }
 
-// --- NaN and Inf. -------------------------------------------------------------------------------
-
-TEST_P(OneShot, NamesTheNonFiniteRankAsTheShardedRouteDoes) {
-  for (const std::vector<int>& bad : {std::vector{0}, std::vector{2}, std::vector{2, 1}}) {
-    Training one = run(3, "one-shot"), two = run(3, "sharded");
-    one.options.bucket_coords = two.options.bucket_coords = 1000;
-    const auto errors = testing::errors_with_nan(Layout(kTensors), one, bad);
-    EXPECT_NE(errors[0].find(concat("'w1' on rank ", std::ranges::min(bad))), std::string::npos)
-        << errors[0];
-    EXPECT_EQ(errors, testing::errors_with_nan(Layout(kTensors), two, bad));
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(All, OneShot, ::testing::ValuesIn(kCases), [](const auto& info) {
-  std::string name = info.param.method;
-  for (const auto& [key, value] : info.param.options) name += "_" + value;
-  for (char& ch : name) ch = ch == '-' ? '_' : ch;
-  return name;
-});
-
-// A tied vote of two ranks, coordinate by coordinate.
-TEST(OneShotVote, TakesTheTieBitsOfTheDocument) {
-  const Layout layout({{"a", {70}}, {"b", {500}}});
-  Training run{.world = 2, .steps = 1};
-  run.options.options = {{"route", "one-shot"}};
-  run.options.groups = {{.lr = 1.0}};
-  run.options.seed = 11;
-  run.grad = [](int rank, std::int64_t, std::size_t, std::size_t) {
-    return rank == 0 ? 1.0f : -1.0f;
-  };
-  for (const auto& rank : testing::train(layout, run)) {
-    for (std::size_t t = 0; t < 2; ++t) {
-      for (std::size_t i = 0; i < layout.tensors()[t].n; ++i) {
-        const std::size_t c = layout.tensors()[t].offset + i;
-        const bool plus = (tie_words(11, 0, 0).at(c / 64) >> (c % 64)) & 1;
-        ASSERT_EQ(rank.params[c], testing::initial(t, i) - (plus ? 1.0f : -1.0f)) << c;
-      }
-    }
-  }
-}
+INSTANTIATE_TEST_SUITE_P(All, OneShot, ::testing::ValuesIn(kSignCases), testing::sign_case_name);
 
 // --- Costs and the choice. ----------------------------------------------------------------------
-
-Cost cost_of(const std::string& method, std::int64_t d, int world, Options options) {
-  return method_cost(method, Layout({{"w", {d}}}),
-                     {.options = std::move(options), .world = world, .bucket_coords = 1 << 24});
-}
-
-TEST(OneShotVote, SendsAHeaderAWordOfUnusedBitsAndAllSignsToEachOther) {
-  for (const int world : {2, 3, 8}) {
-    const Cost cost = cost_of("dlion-vote", 1'000'000, world, {{"route", "one-shot"}});
-    const auto others = static_cast<std::uint64_t>(world - 1);
-    EXPECT_EQ(cost.bytes_up, others * (64 + 8 + 1'000'000 / 8));
-    EXPECT_EQ(cost.bytes_down, 0u);
-  }
-}
-
-// Two ranks send as many bits either way, and one frame less.
-TEST(OneShotVote, SendsLessThanTheShardedRouteOnTwoRanks) {
-  for (const std::int64_t d : {1, 1000, 10'000'000}) {
-    const auto bytes = [&](const char* route) {
-      return cost_of("dlion-vote", d, 2, {{"route", route}}).bytes();
-    };
-    EXPECT_LT(bytes("one-shot"), bytes("sharded")) << d;
-    EXPECT_EQ(bytes("auto"), bytes("one-shot")) << d;
-  }
-}
 
 std::string route_of(const std::string& method, std::int64_t d, int world, Options options = {}) {
   const auto routes =
@@ -229,19 +148,10 @@ TEST(RouteChoice, IsWhatTheOptionSays) {
   });
 }
 
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const InvalidArgument& e) {
-    return e.what();
-  }
-  return "";
-}
-
 TEST(RouteChoice, RefusesWhatItDoesNotKnowAndOneShotWithNodes) {
   const Layout layout({{"w", {100}}});
   const auto cost = [&](Options options, int per_node = 0) {
-    return error_of([&] {
+    return texts::error_of<InvalidArgument>([&] {
       method_cost("dlion-vote", layout,
                   {.options = std::move(options), .world = 4, .ranks_per_node = per_node});
     });
@@ -286,18 +196,6 @@ TEST(RouteChoice, MayBeAnotherWhenAStateIsLoaded) {
     Optimizer other(comm, layout, {.options = {{"tie", "zero"}}});
     EXPECT_THROW(other.load(state), InvalidArgument);
   });
-}
-
-// A rank with another choice is detected before the first step.
-TEST(RouteChoice, MustBeTheSameOnAllRanks) {
-  const auto error = error_of([] {
-    run_world(3, [](Communicator& comm) {
-      const char* route = comm.rank() == 2 ? "sharded" : "one-shot";
-      Optimizer(comm, Layout({{"w", {100}}}), {.options = {{"route", route}}});
-    });
-  });
-  EXPECT_NE(error.find("method options"), std::string::npos) << error;
-  EXPECT_NE(error.find("rank(s) 2"), std::string::npos) << error;
 }
 
 }  // namespace

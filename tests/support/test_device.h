@@ -1,5 +1,5 @@
 // The device of the tests: memory that the host cannot touch, and a queue that runs as late as it
-// can, when somebody waits. A forgotten copy is a fault, a forgotten wait a wrong result.
+// can, when a thread waits. A forgotten copy is a fault, a forgotten wait a wrong result.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -94,7 +94,7 @@ class TestDevice final : public Device {
     const std::lock_guard lock(mutex_);
     return added_;
   }
-  // A missing wait: the host goes on, and takes away the memory that the queue still needs.
+  // A missing wait: the host continues and frees memory that the queue still needs.
   void wait(Event event) override {
     if (planted_ == Planted::kNoWait) return forget();
     run_until(event);

@@ -4,9 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <limits>
-#include <memory>
-#include <numeric>
+#include <algorithm>
+#include <map>
 
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
@@ -151,84 +150,6 @@ TEST(OnAGpu, FollowsTorchBeforeItReads) {
     call(tensors);
     EXPECT_EQ(FakeGpu::followed() - before, 1);
   }
-}
-
-TEST(OnAGpu, PlaysVirtualWorkers) {
-  const auto hash = [](RunOn where) {
-    torch::manual_seed(3);
-    Net net;
-    ModuleTensors tensors(named(net));
-    OptimizerOptions options{.method = "dlion-vote", .groups = {{.lr = 1e-2}}};
-    options.virtual_workers = kWorld;
-    tensors.run_on(where, options);
-    const auto alone = make_thread_world(1);
-    Optimizer optimizer(*alone.front(), tensors.layout(), options);
-    for (int step = 0; step < kSteps; ++step) {
-      for (int worker = 0; worker < kWorld; ++worker) {
-        tensors.zero_grad();
-        loss_of(net, step + worker).backward();
-        tensors.read(
-            [&](auto params) { optimizer.hand_over(worker, params, tensors.gradients()); });
-      }
-      tensors.change([&](auto params) { optimizer.step_workers(params); });
-    }
-    return optimizer.hash(tensors.parameters());
-  };
-  const std::uint64_t wanted = hash(RunOn::kHost);
-  const FakeGpu gpu;
-  EXPECT_EQ(hash(RunOn::kDevice), wanted);
-}
-
-TEST(OnAGpu, NamesAGradientThatIsNotFinite) {
-  const FakeGpu gpu;
-  Net net;
-  ModuleTensors tensors(named(net));
-  OptimizerOptions options{.method = "dlion-vote", .non_finite = NonFinitePolicy::kSkip};
-  tensors.run_on(RunOn::kDevice, options);
-  const auto alone = make_thread_world(1);
-  Optimizer optimizer(*alone.front(), tensors.layout(), options);
-  loss_of(net, 0).backward();
-  net.last->weight.mutable_grad()[0][0] = std::numeric_limits<float>::quiet_NaN();
-  const StepReport report = tensors.step(optimizer);
-  EXPECT_TRUE(report.skipped);
-  EXPECT_NE(report.skip_reason.find("'last.weight' on rank 0"), std::string::npos);
-}
-
-// Why, on the host; with kDevice an error.
-TEST(OnAGpu, SaysWhyAMethodRunsOnTheHost) {
-  const FakeGpu gpu;
-  Net net;
-  ModuleTensors tensors(named(net));
-  const struct {
-    OptimizerOptions options;
-    std::string why;
-  } cases[] = {{{.method = "dgc"}, "dgc has no kernels for devices"},
-               {{.method = "dlion-vote", .options = {{"signs", "stochastic"}}}, "signs"},
-               {{.method = "lion-cub", .options = {{"scale", "l0"}}}, "scale"},
-               {{.method = "diloco", .options = {{"delay", "1"}}}, "delay"},
-               {{.method = "adamw", .options = {{"dense", "bf16"}}}, "dense = bf16"}};
-  for (const auto& [options, why] : cases) {
-    OptimizerOptions chosen = options;
-    EXPECT_NE(tensors.run_on(RunOn::kAuto, chosen).find(why), std::string::npos) << options.method;
-    EXPECT_FALSE(tensors.is_on_device()) << options.method;
-    EXPECT_EQ(chosen.device, nullptr);
-    EXPECT_EQ(tensors.run_on(RunOn::kHost, chosen), "");
-    try {
-      tensors.run_on(RunOn::kDevice, chosen);
-      ADD_FAILURE() << options.method << " was not refused";
-    } catch (const InvalidArgument& e) {
-      EXPECT_NE(std::string(e.what()).find(why), std::string::npos) << e.what();
-    }
-  }
-}
-
-TEST(OnAGpu, AModuleOfTheCpuRunsOnTheHost) {
-  Net net;
-  ModuleTensors tensors(named(net));
-  OptimizerOptions options;
-  EXPECT_EQ(tensors.run_on(RunOn::kAuto, options), "") << "there is no GPU to explain";
-  EXPECT_FALSE(tensors.is_on_device());
-  EXPECT_THROW(tensors.run_on(RunOn::kDevice, options), InvalidArgument);
 }
 
 TEST(NewtonSchulz, IsThatOfTheHost) {

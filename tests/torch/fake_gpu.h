@@ -9,7 +9,7 @@ namespace pride {
 
 // While one lives, CPU tensors count as tensors of a GPU. Torch's streams are those of torch's own
 // generic API: that of the CPU, which has none, is replaced. Its work is done when a call returns,
-// so nothing waits for it; it waits for pride's queue where it is told to.
+// so nothing waits for it; it waits for pride's queue on request.
 class FakeGpu {
  public:
   FakeGpu();
@@ -17,7 +17,7 @@ class FakeGpu {
   FakeGpu(const FakeGpu&) = delete;
   FakeGpu& operator=(const FakeGpu&) = delete;
 
-  // How often a stream of pride's was told to wait for torch's, and torch's for one of pride's.
+  // How often a stream of pride had to wait for torch's, and torch's for one of pride.
   static int followed();
   static int led();
 };

@@ -59,7 +59,7 @@ TEST(ModuleTensors, AnAdditionThatOneRankRefusesIsRefusedOnAll) {
   EXPECT_EQ(refused, (std::vector<int>{1, 1, 1}));
 }
 
-// As if they had been there, without a gradient: state zero, weights as they were.
+// As tensors without a gradient so far: the state is zero, the weights are unchanged.
 TEST(ModuleTensors, AddedParametersTrainFromThenOn) {
   for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
     Net net;

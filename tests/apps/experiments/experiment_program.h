@@ -17,9 +17,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using namespace test;
 
-// every run loads libtorch anew, which takes longer than its steps: two where two will do
+// loading libtorch takes longer than the steps of a run: two runs where two are enough
 inline constexpr const char* kPair = "[grid]\nmethod = [\"lion\", \"dlion-vote\"]\nseed = 1\n";
-inline constexpr const char* kGrid = "[grid]\nmethod = [\"lion\", \"dlion-vote\"]\nseed = [1, 2]\n";
 
 class SweepProgram : public testing::Test {
  protected:

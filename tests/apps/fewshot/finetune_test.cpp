@@ -156,11 +156,16 @@ TEST_F(Finetune, EndsWithWhatEvaluateSaysOfItsCheckpoint) {
   EXPECT_NEAR(said.at("answer_loss"), run.at("final").at("loss"), 1e-4);
 }
 
-TEST_F(Finetune, RunsByEveryMethod) {
+// With a rate of 0 the parameters stay the initial ones: those of the seed, for every method.
+TEST_F(Finetune, StartsAlikeAndRunsByEveryMethod) {
+  std::set<std::string> starts;
   for (const std::string& method : method_names()) {
-    const json run = train({"--data", at("few.jsonl"), "--steps", "3", "--method", method});
+    const std::vector<std::string> few = {"--data", at("few.jsonl"), "--method", method};
+    const json run = train(plus(few, {"--steps", "3"}));
     EXPECT_TRUE(run.at("final").at("loss").is_number()) << method;
     EXPECT_EQ(run.at("final").at("questions"), 10) << method;
+    starts.insert(train(plus(few, {"--steps", "1", "--lr", "0"})).at("param_hash"));
+    EXPECT_EQ(starts.size(), 1U) << method;
   }
 }
 

@@ -2,18 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
-#include <initializer_list>
 #include <iterator>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
 
+#include "support/texts.h"
 #include "train_names.h"
 
 namespace pride::app::test {
@@ -53,24 +52,7 @@ inline std::string bytes_of(const std::filesystem::path& file) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-inline void expect_contains(const std::string& text, std::string_view part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
-}
-
-inline void expect_contains(const std::string& text,
-                            std::initializer_list<std::string_view> parts) {
-  for (const std::string_view part : parts) expect_contains(text, part);
-}
-
-// Runs `action`, which must throw E with every given part in its text.
-template <typename E, typename Action>
-void expect_error(const Action& action, std::initializer_list<std::string_view> parts) {
-  try {
-    action();
-    ADD_FAILURE() << "nothing was thrown; expected a text with \"" << *parts.begin() << "\"";
-  } catch (const E& e) {
-    expect_contains(e.what(), parts);
-  }
-}
+using texts::expect_contains;
+using texts::expect_error;
 
 }  // namespace pride::app::test

@@ -1,4 +1,4 @@
-// Tokens from the command line, as a user meets them.
+// Tokens from the command line.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -205,7 +205,7 @@ TEST_F(LanguageTraining, WritesBytesWithoutAVocabulary) {
   EXPECT_EQ(piped.out, text.out) << piped.err;
 }
 
-// or `pride generate | head` would go on unheard
+// or `pride generate | head` would write on without a reader
 TEST_F(LanguageTraining, StopsWritingWhenNobodyReads) {
   ASSERT_EQ(run_here(on_shards("run", {"--steps", "1"})).code, 0);
   const std::string command = test::command_of(

@@ -10,6 +10,7 @@
 
 #include "apps/text/small_vocabulary.h"
 #include "pride/error.h"
+#include "support/texts.h"
 #include "train/data/tokenize.h"
 #include "train/text/bpe.h"
 
@@ -79,12 +80,9 @@ TEST(Shard, RefusesWhatIsNotOneByName) {
 TEST(Shard, RefusesTextAndNothingThatOnlyBeginsLikeIt) {
   const TempFolder folder;
   const auto refused = [&](const std::string& bytes) {
-    try {
-      Shard shard(folder.write("a.bin", bytes));
-      return false;
-    } catch (const DataError& error) {
-      return std::string_view(error.what()).find("pride tokenize") != std::string_view::npos;
-    }
+    return texts::error_of<DataError>([&] {
+             Shard shard(folder.write("a.bin", bytes));
+           }).find("pride tokenize") != std::string::npos;
   };
   std::string ascii, accents = "x";
   while (ascii.size() < 6000) ascii += "The quick brown fox\tjumps over\r\nthe lazy dog.\n";

@@ -220,7 +220,7 @@ TEST_F(Gpt2File, GeneratesWhatTheLogitsSayAlsoBeyondTheContext) {
                                   [&](Token t) { streamed.push_back(t); });
   ASSERT_EQ(made.size(), n);
   EXPECT_EQ(streamed, made);
-  // the whole input anew for each token: it grows to 24, then goes on from its last 12
+  // reads the whole input again for each token: it grows to 24, then its last 12 remain
   std::size_t first = 0;
   for (std::size_t i = 0; i < n; ++i) {
     if (all.size() - first > 24) first = all.size() - 12;

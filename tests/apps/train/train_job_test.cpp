@@ -43,7 +43,7 @@ TEST_F(Train, EndsTheWholeC10dJobOnAnError) {
   expect_end(launch(2, tiny({"--steps", "5", "--lr", "1e30"})), "NaN or Inf in the gradient of");
 }
 
-// Rank 0 speaks for all in other cases; here nobody would.
+// In other cases rank 0 prints the error; here it cannot.
 TEST_F(Train, SurvivorsOfRank0SayThatItIsGone) {
   for (const char* signal : {"KILL", "STOP"}) {
     const std::string out = path(signal);

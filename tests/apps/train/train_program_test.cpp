@@ -258,28 +258,5 @@ TEST_F(Train, LearnsRealImages) {
   EXPECT_GT(json::parse(outcome.out)["final"]["accuracy"].get<double>(), 0.18);
 }
 
-// Workers of unequal parts: other votes, and on equal parts the same.
-TEST_F(Train, WeighsVotesBySamples) {
-  const std::string data = real_images();
-  if (data.empty()) GTEST_SKIP() << kNoImages;
-  const auto hash = [&](const std::string& method, const std::string& sharding,
-                        const std::string& weight) {
-    const Outcome outcome =
-        train(words("--task cifar10 --data ", data, " --steps 3 --method ", method,
-                    " --eval-batches 1 --layers 1 --width 16 --sharding ", sharding,
-                    " --vote-weight ", weight, " --quiet --json"));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return outcome.code == 0 ? json::parse(outcome.out)["param_hash"] : json();
-  };
-  EXPECT_NE(hash("dlion-vote", "dirichlet:0.3", "samples"),
-            hash("dlion-vote", "dirichlet:0.3", "equal"));
-  EXPECT_EQ(hash("dlion-vote", "replicate", "samples"), hash("dlion-vote", "replicate", "equal"));
-  const Outcome dense =
-      train(words("--task cifar10 --data ", data,
-                  " --steps 1 --method lion --sharding dirichlet:0.3 --vote-weight samples"));
-  EXPECT_EQ(dense.code, 2);
-  expect_contains(dense.err, "lion");
-}
-
 }  // namespace
 }  // namespace pride::app

@@ -12,6 +12,7 @@
 #include "apps/io/temp_folder.h"
 #include "apps/train/small_run.h"
 #include "pride/error.h"
+#include "support/texts.h"
 
 namespace pride::app::test {
 namespace {
@@ -95,7 +96,7 @@ std::string bytes_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Either goes on from the other's checkpoint, which is the same, byte for byte in its states.
+// Either resumes from the other's checkpoint; the states are equal, byte for byte.
 TEST(VirtualPlayers, ResumeWhatThreadsSavedAndTheOtherWayRound) {
   for (const char* method : {"dlion-vote", "signsgd-ef", "local-vote"}) {
     const TempFolder folder;
@@ -132,12 +133,7 @@ TEST(VirtualPlayers, RefuseWhatOneProcessCannotPlay) {
     TrainOptions options = run_of("dlion-vote");
     options.virtual_workers = std::exchange(options.workers, 0);
     change(options);
-    try {
-      ran(options, false);
-      return std::string("nothing was thrown");
-    } catch (const InvalidArgument& e) {
-      return std::string(e.what());
-    }
+    return texts::error_of<InvalidArgument>([&] { ran(options, false); });
   };
   EXPECT_EQ(refused([](TrainOptions& o) { o.workers = 3; }),
             "--virtual-workers and --workers: give one of them");

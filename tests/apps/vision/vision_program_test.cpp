@@ -168,6 +168,18 @@ TEST_F(ImageNet, DealsSkewedClassesToItsWorkers) {
   EXPECT_GT(refused, 0);
 }
 
+// Workers of unequal parts: other votes, and on equal parts the same.
+TEST_F(ImageNet, WeighsVotesBySamples) {
+  const auto hash = [&](const char* sharding, const char* weight) {
+    return summary({"--steps", "3", "--sharding", sharding, "--vote-weight", weight})["param_hash"];
+  };
+  EXPECT_NE(hash("dirichlet:1", "samples"), hash("dirichlet:1", "equal"));
+  EXPECT_EQ(hash("replicate", "samples"), hash("replicate", "equal"));
+  expect_error(
+      {"--steps", "1", "--method", "lion", "--sharding", "dirichlet:1", "--vote-weight", "samples"},
+      {"lion"});
+}
+
 TEST_F(ImageNet, RefusesWhatDoesNotFit) {
   expect_error({"--context", "8"}, {"--context is for lm and fewshot only"});
   expect_error({"--embedding-std", "1"}, {"--embedding-std is for lm and fewshot only"});

@@ -8,6 +8,7 @@
 #include "coord/rpc/checker.h"
 #include "pride/error.h"
 #include "project.h"
+#include "support/texts.h"
 
 namespace pride::coord::testing {
 namespace {
@@ -58,12 +59,8 @@ TEST(Certificates, OfAServerAreRefusedOutsideTheirDates) {
   Project project;
   const auto refusal = [&](Validity validity) {
     const fs::path folder = project.authority.issue_server({"localhost"}, validity, true);
-    try {
-      check_is_of_server(read_certificate_files(folder), folder);
-    } catch (const DataError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return texts::error_of<DataError>(
+        [&] { check_is_of_server(read_certificate_files(folder), folder); });
   };
   EXPECT_EQ(refusal({}), "");
   EXPECT_NE(refusal({-2 * kDay, -kDay}).find("cert.pem has expired, on 20"), std::string::npos);
@@ -122,24 +119,16 @@ TEST(Certificates, StayRevokedWhenTheListIsDamaged) {
   const fs::path list = project.ca / "server" / kRevokedFile;
   write_file(list, "garbage\n", 0644);
   expect_refused(project.checker.check(pem, kNow), "has been revoked");
-  try {
-    CertificateChecker begun_with_it{project.ca / "server"};
-    ADD_FAILURE() << "a damaged list was taken";
-  } catch (const DataError& error) {
-    EXPECT_EQ(error.what(), list.string() + ":1: does not begin with a serial");
-  }
+  EXPECT_EQ(
+      texts::error_of<DataError>([&] { CertificateChecker begun_with_it{project.ca / "server"}; }),
+      list.string() + ":1: does not begin with a serial");
 }
 
 TEST(Certificates, AreNotMadeByADamagedAuthority) {
   Project project, other;
   project.worker("alice");
   const auto refused = [&](const std::function<void()>& body, const std::string& part) {
-    try {
-      body();
-      ADD_FAILURE() << "not refused: " << part;
-    } catch (const DataError& error) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-    }
+    texts::expect_error<DataError>([&] { body(); }, {part});
   };
   fs::permissions(project.ca / "ca.key", fs::perms(0644));
   refused([&] { Authority readable_by_all{project.ca}; }, "ca.key can be read by others");
@@ -183,13 +172,9 @@ TEST(Certificates, OfANameAreMadeOnce) {
 TEST(Certificates, OfAServerAreReplacedOnlyWhereThisIsMeant) {
   Project project;
   const std::string before = read_file(project.ca / "server" / kCertFile);
-  try {
-    project.authority.issue_server({"localhost"}, {});
-    ADD_FAILURE() << "replaced";
-  } catch (const DataError& error) {
-    EXPECT_EQ(error.what(), "the coordinator has a certificate, in " +
-                                (project.ca / "server").string() + ": --overwrite replaces it");
-  }
+  EXPECT_EQ(texts::error_of<DataError>([&] { project.authority.issue_server({"localhost"}, {}); }),
+            "the coordinator has a certificate, in " + (project.ca / "server").string() +
+                ": --overwrite replaces it");
   EXPECT_EQ(read_file(project.ca / "server" / kCertFile), before);
   project.authority.issue_server({"localhost"}, {}, true);
   EXPECT_NE(read_file(project.ca / "server" / kCertFile), before);
@@ -214,13 +199,9 @@ TEST(Certificates, HaveAFolderOfTheirOwn) {
   const Folder folder;
   fs::create_directory(folder / "other");
   write_file(folder / "other" / "thesis.tex", "text", 0644);
-  try {
-    Authority::create(folder / "other", "test", {});
-    ADD_FAILURE() << "taken";
-  } catch (const DataError& error) {
-    EXPECT_EQ(error.what(), (folder / "other").string() +
-                                ": holds thesis.tex and no CA; a CA needs its own folder");
-  }
+  EXPECT_EQ(
+      texts::error_of<DataError>([&] { Authority::create(folder / "other", "test", {}); }),
+      (folder / "other").string() + ": holds thesis.tex and no CA; a CA needs its own folder");
   fs::create_directory(folder / "empty");
   Authority::create(folder / "empty", "test", {});
 }
@@ -238,12 +219,7 @@ TEST(CertificateFiles, AreRefusedWhereTheyAreNotWhatTheySay) {
   const auto mode = fs::status(alice / kKeyFile).permissions() & fs::perms::all;
   EXPECT_EQ(mode, fs::perms::owner_read | fs::perms::owner_write);
   const auto why = [&] {
-    try {
-      read_certificate_files(alice);
-    } catch (const DataError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return texts::error_of<DataError>([&] { read_certificate_files(alice); });
   };
   fs::permissions(alice / kKeyFile, fs::perms::group_read, fs::perm_options::add);
   EXPECT_NE(why().find("can be read by others"), std::string::npos) << why();

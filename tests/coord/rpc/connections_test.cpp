@@ -1,4 +1,4 @@
-// Connections that bring no call: they end, and keep nobody out.
+// Connections without a call: the server ends them, and they lock no worker out.
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>

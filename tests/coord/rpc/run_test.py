@@ -35,7 +35,7 @@ def orders_are_obeyed(run):
         return run.coordinator.events("control")[-1]
 
     for name in "abc":
-        run.worker(name, rounds=10**6, pause_ms=20, steps=400)
+        run.worker(name, rounds=10**6, pause_ms=20, steps=150)
     run.wait_for_round(20)
     said = order("# longer", "steps 100000", "eject c", "quorum 2")
     expect(f"orders {said}", said["orders"] == ["steps 100000", "quorum 2", "eject c"])
@@ -44,7 +44,7 @@ def orders_are_obeyed(run):
     expect(f"the ejected worker: {err}", ejected.process.returncode != 0 and "has ejected this worker" in err)
     run.coordinator.kill()
     run.coordinator.start()
-    run.wait_for_round(401)
+    run.wait_for_round(151)
     control.write_text("quorum two\n")
     wait_until("a warning", lambda: any("control.txt:1: not an order: 'quorum two'" in e["what"]
                                         for e in run.coordinator.events("warning")), PATIENCE_S)
@@ -57,7 +57,7 @@ def orders_are_obeyed(run):
     wait_until("a warning", lambda: any("is not a regular file" in e["what"] for e in run.coordinator.events("warning")),
                PATIENCE_S)
     control.unlink()
-    last = last_round(run.coordinator) + 300
+    last = last_round(run.coordinator) + 100
     order("steps 100000", "eject c", f"finish {last}")
     results = [worker.result(PATIENCE_S) for worker in run.workers]
     expect(f"ends {results}", all(r["rounds"] == last + 1 for r in results) and len({r["hash"] for r in results}) == 1)

@@ -12,6 +12,7 @@
 #include "bench/device/job_cases.h"
 #include "device/cuda/machine.h"
 #include "pride/error.h"
+#include "support/texts.h"
 
 namespace pride {
 namespace {
@@ -236,15 +237,9 @@ TEST_P(CudaDevice, MemoryIsFreedAfterTheWorkThatUsesIt) {
 }
 
 TEST_P(CudaDevice, ThereIsNotSoMuchMemory) {
-  try {
-    device().allocate(std::size_t{1} << 46);
-    FAIL() << "64 TiB were allocated";
-  } catch (const Error& e) {
-    const std::string text = e.what();
-    EXPECT_NE(text.find("cuda:0 ("), std::string::npos) << text;
-    EXPECT_NE(text.find("70368744177664 bytes: cuMemAlloc"), std::string::npos) << text;
-    EXPECT_NE(text.find("CUDA_ERROR_OUT_OF_MEMORY (out of memory)"), std::string::npos) << text;
-  }
+  texts::expect_error<Error>(
+      [&] { device().allocate(std::size_t{1} << 46); },
+      {"cuda:0 (", "70368744177664 bytes: cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"});
   EXPECT_NO_THROW(finish());
 }
 

@@ -9,6 +9,7 @@
 
 #include "device/cuda/machine.h"
 #include "pride/error.h"
+#include "support/texts.h"
 
 namespace pride {
 namespace {
@@ -17,16 +18,6 @@ using device::Kernel;
 
 std::unique_ptr<cuda::CudaDevice> fake_device(int number = 0) {
   return std::make_unique<cuda::CudaDevice>(fake().driver, number, kFakeImage);
-}
-
-template <typename Body>
-std::string error_of(Body body) {
-  try {
-    body();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 void expect_nothing_left() {
@@ -65,13 +56,13 @@ TEST(CudaFaults, EveryCallThatFailsIsNamedWithItsDevice) {
       {"cuLaunchKernel", [&] { launch_scale(*device, memory, 1, 1); }}};
   for (const auto& [call, body] : calls) {
     fake().fail(call, 400, 0);
-    const std::string error = error_of(body);
+    const std::string error = texts::error_of<Error>(body);
     EXPECT_TRUE(error.starts_with("cuda:1 (Fake B)")) << call << ": " << error;
     EXPECT_NE(error.find(concat(call, " failed: CUDA_ERROR_INVALID_HANDLE")), std::string::npos)
         << call << ": " << error;
-    EXPECT_EQ(error_of(body), "no error") << call << ", once more";
+    EXPECT_EQ(texts::error_of<Error>(body), "") << call << ", once more";
   }
-  EXPECT_NE(error_of([&] {
+  EXPECT_NE(texts::error_of<Error>([&] {
               fake().fail("cuLaunchKernel", 400, 0);
               launch_scale(*device, memory, 1, 1);
             }).find("kernel scale: "),
@@ -83,11 +74,11 @@ TEST(CudaFaults, ADeviceThatCannotBeOpenedLeavesNothingBehind) {
   for (const char* call : {"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent", "cuModuleLoadData",
                            "cuModuleGetFunction", "cuStreamCreate", "cuEventCreate"}) {
     fake().fail(call, 400, 0);
-    const std::string error = error_of([] { fake_device(); });
+    const std::string error = texts::error_of<Error>([] { fake_device(); });
     EXPECT_NE(error.find(concat(call, " failed")), std::string::npos) << error;
     expect_nothing_left();
   }
-  EXPECT_NE(error_of([] {
+  EXPECT_NE(texts::error_of<Error>([] {
               cuda::CudaDevice(fake().driver, 0, "no image");
             }).find("cuda:0 (Fake A): cuModuleLoadData failed: CUDA_ERROR_INVALID_IMAGE"),
             std::string::npos);
@@ -95,8 +86,8 @@ TEST(CudaFaults, ADeviceThatCannotBeOpenedLeavesNothingBehind) {
 }
 
 TEST(CudaFaults, ThereIsNoSuchGpu) {
-  EXPECT_EQ(error_of([] { fake_device(2); }), "cuda:2: this process has 2 GPUs");
-  EXPECT_EQ(error_of([] { fake_device(-1); }), "cuda:-1: this process has 2 GPUs");
+  EXPECT_EQ(texts::error_of<Error>([] { fake_device(2); }), "cuda:2: this process has 2 GPUs");
+  EXPECT_EQ(texts::error_of<Error>([] { fake_device(-1); }), "cuda:-1: this process has 2 GPUs");
 }
 
 TEST(CudaFaults, ADeviceEndsWhileWorkIsQueued) {

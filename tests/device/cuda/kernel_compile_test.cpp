@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "device/kernel_image.h"
 #include "pride/error.h"
+#include "support/texts.h"
 
 namespace pride {
 namespace {
@@ -74,14 +75,12 @@ TEST(Kernels, CompileToPtxForAYoungerChip) {
 TEST(Kernels, AFaultInTheSourceIsNamedWithItsLine) {
   if (!nvrtc_here()) GTEST_SKIP() << "no NVRTC here";
   const cuda::Target target = nvrtc_here()->target_of(nvrtc_here()->architectures().back());
-  try {
-    nvrtc_here()->compile("#line 1 \"bodies.h\"\n__global__ void f() {\n  unknown();\n}\n", target);
-    FAIL() << "it compiled";
-  } catch (const Error& e) {
-    const std::string text = e.what();
-    EXPECT_NE(text.find("bodies.h(2): error"), std::string::npos) << text;
-    EXPECT_NE(text.find("NVRTC_ERROR_COMPILATION"), std::string::npos) << text;
-  }
+  texts::expect_error<Error>(
+      [&] {
+        nvrtc_here()->compile("#line 1 \"bodies.h\"\n__global__ void f() {\n  unknown();\n}\n",
+                              target);
+      },
+      {"bodies.h(2): error", "NVRTC_ERROR_COMPILATION"});
 }
 
 }  // namespace

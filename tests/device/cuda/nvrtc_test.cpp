@@ -13,6 +13,7 @@
 #include "device/cuda/machine.h"
 #include "device/cuda_driver.h"
 #include "pride/error.h"
+#include "support/texts.h"
 
 namespace pride {
 namespace {
@@ -100,14 +101,8 @@ TEST_F(NvrtcSearch, SaysWhatItTriedAndWhatToInstall) {
   const std::string broken = file("libnvrtc.so.13"), other = beside_this_program(PRIDE_FAKE_CUDA);
   for (const std::string& library : {broken, other}) {
     const Variable named("PRIDE_NVRTC", library.c_str());
-    try {
-      cuda::find_nvrtc();
-      FAIL() << library;
-    } catch (const InvalidArgument& e) {
-      const std::string text = e.what();
-      EXPECT_NE(text.find("nvidia-cuda-nvrtc"), std::string::npos) << text;
-      EXPECT_NE(text.find(library), std::string::npos) << text;
-    }
+    texts::expect_error<InvalidArgument>([&] { cuda::find_nvrtc(); },
+                                         {"nvidia-cuda-nvrtc", library});
   }
 }
 
@@ -121,25 +116,14 @@ TEST(Nvrtc, KnowsWhatToCompileForAChip) {
 
 TEST(Nvrtc, GivesItsTextWhereCompilingFails) {
   const cuda::Nvrtc nvrtc(beside_this_program(PRIDE_FAKE_NVRTC));
-  try {
-    nvrtc.compile("#error", nvrtc.target_of(80));
-    FAIL() << "it compiled";
-  } catch (const Error& e) {
-    const std::string text = e.what();
-    EXPECT_NE(text.find("sm_80 failed: NVRTC_ERROR_COMPILATION\nbodies.h(7): error: planned"),
-              std::string::npos)
-        << text;
-  }
+  texts::expect_error<Error>(
+      [&] { nvrtc.compile("#error", nvrtc.target_of(80)); },
+      {"sm_80 failed: NVRTC_ERROR_COMPILATION\nbodies.h(7): error: planned"});
 }
 
 TEST(CudaDriver, SaysWhatIsMissing) {
-  const auto error_of = [](const std::string& library) -> std::string {
-    try {
-      cuda::Driver driver(library);
-    } catch (const InvalidArgument& e) {
-      return e.what();
-    }
-    return "no error";
+  const auto error_of = [](const std::string& library) {
+    return texts::error_of<InvalidArgument>([&] { cuda::Driver driver(library); });
   };
   EXPECT_TRUE(error_of("/nowhere/libcuda.so.1").starts_with("cannot load /nowhere/libcuda.so.1: "));
   const std::string other = beside_this_program(PRIDE_FAKE_NVRTC);
@@ -148,7 +132,7 @@ TEST(CudaDriver, SaysWhatIsMissing) {
   fake().machine(0, 1);
   EXPECT_EQ(error_of(driver), driver + ": cuInit failed: CUDA_ERROR_NO_DEVICE");
   fake().machine(2, 1);
-  EXPECT_EQ(error_of(driver), "no error");
+  EXPECT_EQ(error_of(driver), "");
 }
 
 }  // namespace
