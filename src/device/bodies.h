@@ -267,7 +267,7 @@ PRIDE_BODY void sum(const Sum& j, u64 at) {
             [&](u32 lane, u32 h) { put(j.out, index_of(at, lane, h), a(lane, h) + b(lane, h)); });
 }
 
-// x = value; where a guard is given, only with a fault there
+// x = value; with a guard, only if the guard holds a fault
 struct Set {
   float* x;
   u64 n;
@@ -279,7 +279,7 @@ PRIDE_BODY void set(const Set& j, u64 at) {
   for_chunk(at, j.n, [&](u32 lane, u32 h) { global(j.x)[index_of(at, lane, h)] = j.value; });
 }
 
-// Notes a fault where a value is not 0.
+// Sets the fault if a value is not 0.
 struct Any {
   const float* x;
   u64 n;

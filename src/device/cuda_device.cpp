@@ -50,7 +50,7 @@ void CudaDevice::open(const std::string& image) {
   ring_.emplace(*this, kRingPart);
 }
 
-// Errors are those of work queued before, and a destructor has nobody to give them to.
+// An error here comes from work queued earlier. A destructor cannot report it.
 void CudaDevice::close() noexcept try {
   const PrimaryContext::Current current(context_);
   const Driver& driver = context_.driver();
@@ -177,7 +177,7 @@ void CudaDevice::wait(Event event) { marks_->wait(event); }
 void CudaDevice::after(void* stream) { join(stream, stream_); }
 void CudaDevice::before(void* stream) { join(stream_, stream); }
 
-// The event may be recorded again at once: a stream waits for what it was when it was told to.
+// The event may be recorded again at once: a stream waits for the state at the time of the call.
 void CudaDevice::join(Stream from, Stream to) {
   if (from == to) return;
   const PrimaryContext::Current current(context_);

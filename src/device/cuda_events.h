@@ -12,7 +12,7 @@
 namespace pride::cuda {
 
 // Marks have numbers 1, 2, ... in the order of the stream. Any thread may call wait(); it holds no
-// lock while it waits. Events of the driver are used again once nobody waits for them.
+// lock while it waits. An event of the driver is reused once no thread waits for it.
 class StreamMarks {
  public:
   explicit StreamMarks(const PrimaryContext& context) : context_(context) {}

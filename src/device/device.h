@@ -84,8 +84,8 @@ class Device {
   virtual Event record() = 0;
   virtual void wait(Event event) = 0;
 
-  // The queue goes on after what the caller's stream has now; and that stream after what the queue
-  // has now. Of a device without streams: nothing to do.
+  // after: the queue waits for the work that is now in the caller's stream. before: that stream
+  // waits for the work that is now in the queue. A device without streams does nothing.
   virtual void after(void* stream) = 0;
   virtual void before(void* stream) = 0;
 };

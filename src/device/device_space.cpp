@@ -56,8 +56,7 @@ void DeviceSpace::write_bytes(std::span<const std::byte> from, void* to) {
   device_->wait(device_->record());
 }
 
-// Of the same memory in every turn: the queue runs in order, so that what an earlier turn used is
-// done with it.
+// Every turn reuses the same memory: the queue runs in order, so earlier turns are done with it.
 void* DeviceSpace::scratch(std::size_t bytes) {
   bytes = (bytes + kAligned - 1) / kAligned * kAligned;
   for (; block_ < blocks_.size(); ++block_, used_ = 0) {
@@ -121,7 +120,7 @@ bool DeviceSpace::Batch::touches(const Range& range) const {
   return after != touched.begin() && std::prev(after)->second > begin;
 }
 
-// Ranges are kept disjoint: those that meet become one.
+// Ranges are kept disjoint: overlapping ranges are merged.
 void DeviceSpace::Batch::touch(const Range& range) {
   if (range.bytes == 0) return;
   auto begin = reinterpret_cast<std::uintptr_t>(range.begin), end = begin + range.bytes;

@@ -50,7 +50,7 @@ fs::path pending_file(const fs::path& file) {
 
 fs::path cache_folder() {
   if (const std::string named = value_of("PRIDE_CACHE"); !named.empty()) return named;
-  // a relative path in it is to be ignored, says its specification
+  // its specification says that a relative path is ignored
   const fs::path shared = value_of("XDG_CACHE_HOME");
   if (shared.is_absolute()) return shared / "pride";
   const fs::path home = value_of("HOME");

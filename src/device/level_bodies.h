@@ -61,9 +61,9 @@ PRIDE_BODY float inverse_of(float step) { return step == 0 ? 0.0f : 1.0f / step;
 
 constexpr u32 kSumOfSizes = 0, kSumOfSquares = 1, kLargestSize = 2;
 
-// Of u = beta1 m + (1-beta1) g (+ e), by scopes of `row` coordinates, each in parts that end at
-// multiples of kScaleBlock, the first of which begins at `lead`: one number a part to `sums`; or,
-// of a single scope, the size of a level for each part to `steps`. A part by a warp.
+// Measures u = beta1 m + (1-beta1) g (+ e) in scopes of `row` coordinates. A scope is cut in parts
+// at multiples of kScaleBlock; the first part begins at `lead`. A warp takes a part and writes one
+// number to `sums`, or, with a single scope, the size of a level to `steps`.
 struct Measure {
   Values g;
   const float *m, *e;  // e may be null
@@ -143,8 +143,8 @@ PRIDE_BODY void measure(const Measure& j, u64 at) {
 
 // ---- Levels -------------------------------------------------------------------------------------
 
-// kernels::lion_blend, add and quantise; then pack_levels, or with a width integers of so many
-// bytes; with e also keep_level_error, of which `next` is the result.
+// kernels::lion_blend, add and quantise; then pack_levels, or integers of `width` bytes if it is
+// set. With e also keep_level_error, whose result is `next`.
 struct Levels {
   Values g;
   float* m;

@@ -1,5 +1,5 @@
-// NoDevice: memory of the host that says it is a device's, and work that nobody does. For what is
-// known of a method before there is a device: methods check their options when they are made.
+// NoDevice: host memory that claims to be a device's, and work that is never done. It serves
+// queries before there is a device: a method checks its options when it is made.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

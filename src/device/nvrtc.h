@@ -25,10 +25,10 @@ class Nvrtc {
 
   const std::string& path() const noexcept { return library_.path(); }
   const std::string& version() const noexcept { return version_; }  // "13.0"
-  std::vector<int> architectures() const;                           // that it knows, ascending
+  std::vector<int> architectures() const;                           // ascending
 
-  // For the chip itself if NVRTC knows it, or else PTX of the newest before it. Throws
-  // InvalidArgument where all that it knows are younger.
+  // The chip itself if NVRTC compiles for it, otherwise PTX for the newest older chip. Throws
+  // InvalidArgument if NVRTC compiles for younger chips only.
   Target target_of(int chip) const;
 
   // A cubin, or PTX. Throws Error with NVRTC's text, which holds no warnings otherwise.

@@ -15,8 +15,8 @@ constexpr u64 kScaleBlock = 4096;  // kernels::kScaleBlock
 
 // ---- Sums ---------------------------------------------------------------------------------------
 
-// kernels::sum_abs and sum_squares: sixteen partial sums, of which lane i has number i; lanes from
-// 16 on have nothing of meaning.
+// kernels::sum_abs and sum_squares: sixteen partial sums. Lane i holds sum i; lanes from 16 on are
+// not used.
 struct Partial {
   Lanes<double> of;
   PRIDE_BODY Partial() {
@@ -47,8 +47,8 @@ struct Partial {
 
 // ---- Blocks -------------------------------------------------------------------------------------
 
-// A job of n coordinates, the first of which is number `lead` of its block, has block k's part of
-// them from begin_of(k) on. A kernel that takes blocks has n = kChunk for each.
+// The first coordinate of a job is coordinate `lead` of its block. The job's part of block k begins
+// at begin_of(k). A kernel over blocks has n = kChunk for each.
 PRIDE_BODY u64 begin_of(u64 k, u64 lead) { return k == 0 ? 0 : k * kScaleBlock - lead; }
 PRIDE_BODY u64 end_of(u64 k, u64 lead, u64 n) {
   const u64 end = (k + 1) * kScaleBlock - lead;
