@@ -1,4 +1,4 @@
-// The host as a space: kernels at once, on memory as it lies.
+// The host as a space: kernels run at once, in place.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>

@@ -108,7 +108,7 @@ struct LevelRows {
 
 // positive = the sum of the rows' levels is above 0; where it is 0, the hash word's bit. No rows:
 // all bits 0. The sum is exact for any number of rows. Returns false if some code has all bits set,
-// which no level has; the result is then unspecified.
+// a code of no level; the result is then unspecified.
 // Reads bits/8 bytes per row and writes 1/8 per coordinate.
 bool vote_levels(const LevelRows& rows, HashWords ties, std::span<std::uint64_t> positive) noexcept;
 

@@ -139,11 +139,11 @@ class Space : public Memory {
   using Event = std::uint64_t;
   // Work of the caller's own on the device's memory, in its turn. REQUIRES: not the host.
   virtual void call(const std::function<void(void* stream)>& body);
-  // Frames that were staged and brought before are no longer needed by calls to come.
+  // Later calls do not need the frames staged or fetched so far.
   virtual void begin_frames() {}
   virtual Event record() { return 0; }
   virtual void wait(Event /*event*/) {}  // from any thread
-  // The queue goes on after the work of the caller's stream so far; and the stream after the queue.
+  // after: the queue waits for the caller's stream. before: the stream waits for the queue.
   virtual void after(void* /*stream*/) {}
   virtual void before(void* /*stream*/) {}
 

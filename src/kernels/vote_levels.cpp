@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
 // Sum of the rows' codes in kBits + kCarry planes, at one vector of words. Returns the mask of
-// codes with all bits set, which no level has.
+// codes with all bits set: no level has this code.
 template <std::size_t kBits, std::size_t kCarry, class D, class V = hn::Vec<D>>
 HWY_INLINE V sum_codes(D d, Rows rows, std::size_t at, std::size_t width,
                        V (&planes)[kBits + kCarry]) {
