@@ -1,4 +1,4 @@
-// The methods on the mean gradient: what they declare alike, and their step but for the rule.
+// What all methods on the mean gradient share: their declarations, and their step without the rule.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -28,7 +28,7 @@ class DenseMean {
 
   static constexpr int kMostVotes = std::numeric_limits<int>::max();  // by a coordinator
 
-  // `central`: what a coordinator gets is checked before it is summed.
+  // `central`: for a coordinator, which checks frames before it sums them.
   std::vector<Part> parts(const Bucket& bucket, bool central = false) const;
   void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const;
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,

@@ -30,7 +30,7 @@ class Fragments {
   Fragments(const Fragments&) = delete;
   Fragments& operator=(const Fragments&) = delete;
 
-  // More than one, or a delay: what is not finite is then each rank's own matter.
+  // More than one fragment, or a delay: each rank then handles non-finite values alone.
   bool stream() const noexcept { return first_coords_.size() > 1 || delay_ > 0; }
   std::int64_t delay() const noexcept { return delay_; }
   std::span<const std::size_t> cuts() const noexcept { return std::span(first_coords_).subspan(1); }
@@ -45,7 +45,7 @@ class Fragments {
   Range sent_range(std::int64_t step) const;  // REQUIRES: sends(step)
 
   // All for coordinates [begin, begin + drift.size()) of one fragment. With a delay:
-  // Takes over the common parameters and the drift, which begins anew.
+  // Keeps the common parameters and the drift; a new drift begins at 0.
   void send(std::size_t begin, std::span<const float> common, std::span<float> drift);
   std::span<const float> before(std::size_t begin, std::size_t n) const;
   std::span<const float> sent(std::size_t begin, std::size_t n) const;

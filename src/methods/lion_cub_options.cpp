@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char *kSyncSchedule = "even", *kSyncDoubling = "16", *kSyncUntil = "0";
 
-// Throws InvalidArgument where options say when nothing is synchronised.
+// Throws InvalidArgument if there is a schedule but nothing to synchronise.
 void check_sync(const std::string& name, const MethodContext& ctx) {
   for (const auto& [option, unset] : {std::pair{"sync_schedule", kSyncSchedule},
                                       {"sync_doubling", kSyncDoubling},

@@ -227,8 +227,8 @@ void LocalSteps::hand_over(std::size_t tensor, const StepContext& ctx, Guard gua
 }
 
 // The last local step of a phase comes before the exchange, by whole tensors, which outer methods
-// may need. A gradient that is not finite changes no drift. In a stream of fragments no other rank
-// needs to know: the step is dropped here, and the drift as it is goes on.
+// may need. A gradient that is not finite changes no drift. With streaming fragments this rank
+// drops the step alone and keeps its drift.
 void LocalSteps::tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) {
   const TensorSlot& slot = layout_.tensors()[tensor];
   if (!fragments_.sends(slot.offset, ctx.step)) return;

@@ -13,9 +13,9 @@
 
 namespace pride::methods {
 
-// The outer step. kSigns: by signs, whose length says nothing of the drift's: its gradient is the
-// drift over the learning rate lr, its rate outer_lr lr, its decay 1 - outer_lr lr wd. kMeans: by
-// the drifts themselves: its rate is outer_lr, its decay (1 - lr wd)^h, that of h local steps.
+// The outer step. kSigns: signs carry no length, so its gradient is the drift over the learning
+// rate lr, its rate outer_lr lr, its decay 1 - outer_lr lr wd. kMeans: its gradient is the drift,
+// its rate outer_lr, its decay (1 - lr wd)^h, that of h local steps.
 enum class OuterStep { kSigns, kMeans };
 
 // Step t of worker i, h = period, with x the common parameters and y_i the drift:

@@ -49,13 +49,13 @@ struct Flight {
   std::size_t capacity_bytes() const noexcept;
 };
 
-// Results of a completed step, the same on all ranks but for `alone`.
+// Results of a completed step, equal on all ranks except `alone`.
 struct StepNotes {
   std::vector<TensorDiagnostics> diagnostics = {};
   std::string note = {};  // the decision taken, a line for the log
-  // This rank's gradient was not finite, so that it took no step; no other rank knows of it.
+  // This rank skipped the step because its gradient was not finite; no other rank did.
   std::optional<NonFinite> alone = {};
-  // What was dropped in this step of the exchange that was begun in that one.
+  // Dropped in this step, from the exchange begun in dropped_step.
   std::optional<NonFinite> dropped = {};
   std::int64_t dropped_step = 0;
 };
@@ -91,8 +91,8 @@ class Method : public Server {
   virtual void apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx,
                      View param) = 0;
 
-  // Worker: the same for results of a step that it has not encoded, or whose frames were not among
-  // those served: what is its own stays, but that a drift since the last exchange is dropped.
+  // Worker: the same for a step that it has not encoded, or whose frames were not served. Local
+  // state stays; a drift since the last exchange is dropped.
   // REQUIRES: Protocol::replays, and results in the flight's wires.
   virtual void replay(const Bucket& bucket, const Flight& flight, const StepContext& ctx, View x) {
     apply(bucket, flight, ctx, x);
@@ -113,11 +113,11 @@ class Method : public Server {
   // exchanges takes over those of tensors that it does not hold yet.
   virtual View begin(View x) { return x; }
 
-  // Between steps: x is what all ranks have alike from now on; a drift is dropped.
+  // Between steps: makes x the common parameters and drops a drift.
   virtual void rebase(ConstView /*x*/) {}
 
-  // Between steps, of such a method: x = the parameters that all ranks have alike, or from them
-  // back to this rank's own. Frozen tensors, by StepContext::frozen, stay as they are.
+  // Between steps, of such a method: x = the common parameters, or back to this rank's own. Frozen
+  // tensors, by StepContext::frozen, stay as they are.
   virtual void to_common(View /*x*/, std::span<const char> /*frozen*/) const {}
   virtual void to_local(View /*x*/, std::span<const char> /*frozen*/) const {}
 

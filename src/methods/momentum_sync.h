@@ -26,7 +26,7 @@ class MomentumSync {
   MomentumSync(const Layout& layout, std::vector<char> chosen, SyncSchedule schedule,
                ValueFormat format);
 
-  // The momenta of the bucket that are due, sharded; empty if none is. The selection does not
+  // The bucket's momenta that are due, sharded; empty if there are none. The selection does not
   // depend on the cut into buckets.
   std::optional<Part> part(const Bucket& bucket, const Round& round) const;
 

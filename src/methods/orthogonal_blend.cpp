@@ -160,13 +160,13 @@ void OrthogonalBlend::orthogonalise(Held& held, std::int64_t step) {
       continue;
     }
     const auto factor = factors_->span().subspan(offset, part.shorter() * part.shorter());
-    // a factor is positive definite: one that begins with 0 was never made
+    // a factor is positive definite: if its first entry is 0, it was never computed
     orthogonaliser_.run(part, factor, step % every_ == 0 || factor.front() == 0);
     offset += factor.size();
   }
 }
 
-// On a device: those that wait, all of one shape together.
+// On a device: the waiting matrices, those of one shape together.
 void OrthogonalBlend::orthogonalise_all() {
   std::map<std::array<std::size_t, 3>, std::vector<float*>> by_shape;
   for (const auto& held : of_tensor_) {

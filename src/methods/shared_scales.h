@@ -9,7 +9,8 @@ namespace pride::methods {
 
 class SharedScales {
  public:
-  // kLargest: of the ranks' scales; kMean: of those that are not 0, added in rank order in double.
+  // kLargest: the largest scale of the ranks; kMean: the mean of the scales above 0, added in rank
+  // order in double.
   enum class Rule { kLargest, kMean };
   SharedScales(Rule rule, std::size_t n) : rule_(rule), n_(n) {}
 

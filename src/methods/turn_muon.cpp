@@ -70,7 +70,7 @@ class TurnMuon final : public Method {
     method_->tensor_ready(tensor, ctx, grad);
   }
 
-  // Signs of all coordinates, of which those of the turn are sent.
+  // Encodes the signs of all coordinates; only those of the turn are sent.
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     prepare(b, ctx);
     whole_.grad = flight.grad;
@@ -89,7 +89,7 @@ class TurnMuon final : public Method {
 
   void end_encode(const StepContext& ctx) override { method_->end_encode(ctx); }
 
-  // As of all coordinates; those that have no turn get a 0 from every rank.
+  // As a vote on all coordinates: a coordinate without its turn gets 0 from every rank.
   void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {
     const FrameKind signs = sign_frames(), vote = vote_frames(false);

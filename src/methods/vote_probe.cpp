@@ -191,7 +191,7 @@ double VoteProbe::top_of(std::span<const Sample> samples, const QuantiserOptions
   }
 }
 
-// One for each rank: 0 where it has no samples.
+// One for each rank: 0 if it has no samples.
 std::vector<double> VoteProbe::tops_of(const Tensor& t, const QuantiserOptions& options) const {
   std::vector<double> tops;
   double sum = 0, most = 0;
