@@ -30,7 +30,7 @@ def command(script, *arguments):
 def launch(script, *arguments):
     """Runs an example on 2 processes to its end."""
     done = subprocess.run(command(script, *arguments), stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, env=environment(), timeout=250,
+                          stderr=subprocess.STDOUT, text=True, env=environment(), timeout=400,
                           check=False)
     assert done.returncode == 0, done.stdout
 
@@ -70,23 +70,23 @@ def _text(tmp_path):
 
 
 def test_gpt_that_was_killed_ends_as_if_it_had_not_been(tmp_path, text):
-    arguments = ["--data", text, "--context", 32, "--steps", 100, "--accumulate", 2]
+    arguments = ["--data", text, "--context", 32, "--steps", 50, "--accumulate", 2]
     whole, again, out = tmp_path / "whole.jsonl", tmp_path / "again.jsonl", tmp_path / "out"
     launch("train_gpt.py", *arguments, "--metrics", whole)
     head, *evaluations, end = records(whole)
     assert head["ranks"] == 2 and head["first_step"] == 0
-    assert [e["step"] for e in evaluations] == [25, 50, 75, 100]
+    assert [e["step"] for e in evaluations] == [25, 50]
     assert evaluations[-1]["val_bits_per_byte"] < evaluations[0]["val_bits_per_byte"]
     assert end["bytes_per_step"] < end["fp32_bytes_per_step"] / 10
 
     launch_and_kill(out / "step20.rank0of2.pt", "train_gpt.py", *arguments, "--out", out)
     launch("train_gpt.py", *arguments, "--out", out, "--metrics", again, "--overlap")
     head, *_, end_again = records(again)
-    assert 10 <= head["first_step"] < 100
+    assert 10 <= head["first_step"] < 50
     assert end_again["replicas"] == end["replicas"]
     assert end_again["val_bits_per_byte"] == end["val_bits_per_byte"]
-    assert sorted(f.name for f in out.glob("*.pt")) == ["step100.rank0of2.pt",
-                                                        "step100.rank1of2.pt"]
+    assert sorted(f.name for f in out.glob("*.pt")) == ["step50.rank0of2.pt",
+                                                        "step50.rank1of2.pt"]
 
 
 @pytest.mark.parametrize("script, text", [("train_gpt.py", "no such file or folder"),
