@@ -76,7 +76,7 @@ class TestDevice final : public Device {
     copy(host, device, bytes);
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
-    add([=] { std::memcpy(to, from, bytes); });
+    if (bytes > 0) add([=] { std::memcpy(to, from, bytes); });
   }
   void fill(void* device, std::uint32_t word, std::size_t words) override {
     add([=] { std::fill_n(static_cast<std::uint32_t*>(device), words, word); });
