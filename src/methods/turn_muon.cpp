@@ -72,7 +72,7 @@ class TurnMuon final : public Method {
 
   // Encodes the signs of all coordinates; only those of the turn are sent.
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
-    prepare(b, ctx);
+    prepare_whole(b, ctx);
     whole_.grad = flight.grad;
     StepContext exchange = ctx;
     exchange.step = ctx.step / turns_.n();
@@ -120,7 +120,7 @@ class TurnMuon final : public Method {
 
   // x = (1 - lr wd) x, and of coordinates that have their turn minus turns lr Delta
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
-    prepare(b, ctx);
+    prepare_whole(b, ctx);
     for (std::size_t j = 0; j < b.shards.size(); ++j) {
       const Shard& shard = b.shards[j];
       const TurnView sent(flight.wire(0).down[j].span().data(), shard, turns_);
@@ -148,7 +148,7 @@ class TurnMuon final : public Method {
   StateTable& state() noexcept override { return method_->state(); }
 
  private:
-  void prepare(const Bucket& b, const StepContext& ctx) {
+  void prepare_whole(const Bucket& b, const StepContext& ctx) {
     whole_.parts = method_->parts(b, ctx);
     whole_.wires.resize(1);
     pride::prepare(whole_.parts[0], ctx, whole_.wires[0]);
