@@ -326,14 +326,21 @@ static void leave(pride_comm* comm, void* shared, int finishing) {
   model m;
   open_model(&m, comm, &run.options);
   CHECK_OK(step_of(&m));
+  atomic_fetch_add(&meet->reached, 1);
   if (pride_comm_rank(comm) == 1) {
-    begin_all(&m);
-    if (finishing) CHECK_EQUAL(PRIDE_PENDING, pride_optimizer_finish(m.optimizer, 0, NULL));
+    wait_for(meet, pride_comm_size(comm)); /* all have done the first step */
+    if (finishing) {
+      begin_all(&m);
+      CHECK_EQUAL(PRIDE_PENDING, pride_optimizer_finish(m.optimizer, 0, NULL));
+    } else { /* with all gradients the exchange might be over before it leaves */
+      CHECK_OK(pride_optimizer_begin(m.optimizer, &m.p, &m.g));
+      for (uint64_t t = 1; t < kTensors; ++t) CHECK_OK(pride_optimizer_ready(m.optimizer, t, 0));
+    }
     close_model(&m);
-    atomic_store(&meet->reached, 1);
+    atomic_fetch_add(&meet->reached, 1);
     return;
   }
-  if (finishing) wait_for(meet, 1);
+  if (finishing) wait_for(meet, pride_comm_size(comm) + 1);
   CHECK_FAILS(PRIDE_COMM_ERROR, "destroyed in the middle of a step", step_of(&m));
   CHECK_FAILS(PRIDE_INVALID, "no further steps", step_of(&m));
   close_model(&m);
