@@ -175,7 +175,7 @@ class Nodes:
         """Parts of them of _ROUND values or less, or of one."""
         parts, left = [], 0
         for i in indices:
-            if self.slots[i].n > left:
+            if not parts or self.slots[i].n > left:
                 parts.append([])
                 left = _ROUND
             parts[-1].append(i)

@@ -10,7 +10,8 @@ STEPS = 5
 SIZES = (12, 33, 7)
 METHODS = [("dlion-vote", None), ("dlion-avg", None), ("lion", None), ("adamw", None),
            ("signum-vote", None), ("signum-avg", None), ("dlion-muon", None),
-           ("turn-muon", {"turns": 2}), ("local-vote", {"h": 2}), ("diloco", {"h": 2})]
+           ("turn-muon", {"turns": 2}), ("local-vote", {"h": 2}), ("diloco", {"h": 2}),
+           ("lion-cub", {"sync": "vectors"})]
 
 
 def model_of(dtype=torch.float32):

@@ -127,12 +127,14 @@ float OrthogonalBlend::step_scale(std::size_t tensor) const noexcept {
   return has(tensor) ? of_tensor_[tensor]->scale : 1.0f;
 }
 
-// The first matrix of a step: no faults yet.
+// No faults yet, of any matrix in the first of a step; else of this one.
 void OrthogonalBlend::begin(std::int64_t step, std::size_t tensor) {
-  if (step != step_ || blended_[tensor] != 0) {
+  if (step != step_) {
     step_ = step;
     std::ranges::fill(blended_, 0);
     space_.forget({faults_.get(), blended_.size()});
+  } else if (blended_[tensor] != 0) {  // of another worker, or of this step when it was skipped
+    space_.forget({of_tensor_[tensor]->fault, 1});
   }
   blended_[tensor] = 1;
 }

@@ -28,8 +28,11 @@ void append_results(const Layout& layout, const StepContext& ctx, const Flight& 
 class Follower {
  public:
   // Of an optimizer with that layout, these options and so many voters. `space` must outlive this
-  // object. Throws InvalidArgument if the options have fewer groups. REQUIRES: results_suffice().
+  // object. Throws InvalidArgument if the options have fewer groups.
   Follower(Layout layout, const OptimizerOptions& options, int voters, Space& space);
+
+  // results_suffice() of that optimizer; required by all that follows.
+  bool suffices(int voters) const { return results_suffice(*method_, voters); }
 
   std::size_t bytes(const Round& round) const;  // of the step's results
   std::size_t frame_bytes() const noexcept;

@@ -12,8 +12,10 @@ std::optional<int> Optimizer::follow(Layout layout) {
   PRIDE_CHECK(!all.central && !all.workers,
               "optimizer: follow() with a coordinator or virtual workers, which have whole models");
   if (!results_suffice(*all.method, all.world())) return std::nullopt;
-  all.followers.push_back(
-      std::make_unique<Follower>(std::move(layout), all.options, all.world(), all.space));
+  auto part = std::make_unique<Follower>(std::move(layout), all.options, all.world(), all.space);
+  // of both: a method may synchronise some tensors, so that all who follow each other decide alike
+  if (!part->suffices(all.world())) return std::nullopt;
+  all.followers.push_back(std::move(part));
   all.pipeline->keep_results(
       [&all](const Flight& flight) { append_results(all.layout, all.ctx, flight, all.results); });
   return static_cast<int>(all.followers.size()) - 1;

@@ -224,6 +224,7 @@ std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> t
   next->parameters->take(*parameters);
   next->steps_done = steps_done;
   next->gradient_factor = gradient_factor;
+  next->next_scale = next_scale;
   next->frozen = frozen;
   if (!frozen.empty()) next->frozen.resize(next->layout.tensors().size(), 0);
   std::ranges::fill(next->group_starts, steps_done);

@@ -99,11 +99,11 @@ void Optimizer::Impl::set_context(const Parameters& params, const char* call) {
 }
 
 void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
-  loss_scale = std::exchange(next_scale, {});
   if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
   PRIDE_CHECK(!workers, "optimizer: a step of ", n_workers(),
               " virtual workers: hand_over() takes the gradients of each, then step_workers()");
   PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
+  loss_scale = next_scale;
   const GradientView view = view_of(grads);
   set_context(params, "begin_step");
   results.clear();
@@ -125,6 +125,7 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
                     skips_non_finite() || options.clip_global_norm > 0, options.clip_global_norm,
                     std::move(all));
   });
+  next_scale = {};  // not before: a refused step leaves it to the next
   in_step = true;
 }
 
