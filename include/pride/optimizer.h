@@ -89,12 +89,12 @@ struct OptimizerOptions {
   void* stream = nullptr;  // with a device: as Optimizer::set_stream()
   // For an optimizer that has one part of a model (TensorSpec::first_coord), if other optimizers
   // have the others: a function that adds to each value the other parts' values. A step with
-  // non_finite = kSkip or clip_global_norm calls it once, on the thread of finish_step(), between
-  // exchange and apply. values[0]: the sum of squares of the mean gradient, 0 without
-  // clip_global_norm. values[1]: 1 if the gradient is not finite, otherwise 0. All parts then skip
-  // the step, or clip it by the norm of all. An exception from it ends the step and fails the
-  // communicator. REQUIRES: no coordinator, no virtual workers; with kSkip a method without local
-  // steps.
+  // non_finite = kSkip, clip_global_norm or scale_next_step() calls it once, on the thread of
+  // finish_step(), between exchange and apply. values[0]: the sum of squares of the mean gradient,
+  // 0 without clip_global_norm. values[1]: 1 if the gradient is not finite, otherwise 0. All parts
+  // then skip the step, or clip it by the norm of all. An exception from it ends the step and fails
+  // the communicator. REQUIRES: no coordinator, no virtual workers; with kSkip a method without
+  // local steps.
   std::function<void(std::span<double> values)> sum_of_parts = nullptr;
 
   // Virtual workers: this process plays so many ranks, one after the other, over one copy of the
@@ -282,7 +282,7 @@ class Optimizer {
   // with them; null: by 1. If a gradient is not finite, all ranks skip the step, whatever
   // OptimizerOptions::non_finite says, and it does not count in steps_done(). Frames carry that
   // flag, so nothing waits for it alone. Throws InvalidArgument with local steps, whose ranks do
-  // not see the flag, with virtual workers, and during a step.
+  // not see the flag, with virtual workers, with a coordinator, and during a step.
   void scale_next_step(const float* factor);
 
   // Sets hyper-parameters of a group from the next step on; unset ones do not change. If they

@@ -39,7 +39,8 @@ class Amp:
         self._found = getattr(optimizer, "found_inf", None)
         self.used = scaler is not None or self._found is not None
         self._in_frames = self._found is not None and scaler is None and not (
-            optimizer._nodes or _has_local_steps(optimizer._settings["method"]))
+            optimizer._nodes or optimizer._settings["coordinator"] or
+            _has_local_steps(optimizer._settings["method"]))
         self.scale = None   # what gradients are to be multiplied with, known here;
         self.factor = None  # or a tensor of one value
         self._found_inf = False
@@ -88,7 +89,7 @@ class Amp:
             if self._optimizer.scaler is not None:
                 self._read_flags(self._optimizer.scaler)
             for group in self._optimizer._shard_groups:  # each saw its own shards
-                flag = torch.tensor(float(self._found_inf), device=self._found.device)
+                flag = torch.tensor(float(self._found_inf), device=self._optimizer._slots[0].device)
                 dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
                 self._found_inf = float(flag) != 0
 

@@ -311,6 +311,7 @@ class Nodes:
 
     def _exchange(self, sent, sizes, dtype):
         """Sends tensors to each other rank of the node and returns theirs, as one of these sizes."""
+        self._world.check()  # after a failure others may still be in the exchange before
         size = torch.empty(0, dtype=dtype).element_size()
         sent = [tensors if r != self._me else [] for r, tensors in enumerate(sent)]
         out = [size * sum(tensor.numel() for tensor in tensors) for tensors in sent]

@@ -228,7 +228,7 @@ class Steps(Joining):
         except (Error, MemoryError):
             raise
         except BaseException as interrupt:  # Ctrl-C
-            self._abandon(f"rank {self._world.rank} was interrupted: {type(interrupt).__name__}")
+            self._end_world(f"rank {self._world.rank} was interrupted: {type(interrupt).__name__}")
             raise
         self._note(report)
         self._hooks.reset()

@@ -66,9 +66,9 @@ def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.T
     """Clips the norm of **this rank's own** gradient, before ``step()``. Returns that norm.
 
     Differences to DDP: gradients are not averaged, so each norm is that of one rank's batch, larger
-    than the mean gradient's by the noise of the batch. With a vote the gradient's scale is
-    its weight against the momentum. The step's size does not depend on it. If the method has the mean gradient, clip it with
-    ``Optimizer(..., clip_global_norm=)``.
+    than the mean gradient's by the noise of the batch. With a vote the gradient's scale is its
+    weight against the momentum. The step's size does not depend on it. If the method has the mean
+    gradient, clip it with ``Optimizer(..., clip_global_norm=)``.
     """
     if isinstance(parameters, Optimizer):
         if parameters._settings["overlap"]:

@@ -33,8 +33,9 @@ class Strategy(DDPStrategy):
         arguments: of DDPStrategy.
 
     Raises:
-        InvalidArgument: ``weight_decay`` without ``lr``; when training begins: an optimizer is not one of pride's and no ``lr`` is
-            given; it is one and ``lr`` is given; a scheduler belongs to an optimizer that is replaced.
+        InvalidArgument: ``weight_decay`` without ``lr``; when training begins: an optimizer is not
+            one of pride's and no ``lr`` is given; it is one and ``lr`` is given; a scheduler belongs
+            to an optimizer that is replaced.
     """
 
     strategy_name = "pride"

@@ -293,6 +293,41 @@ def test_results_that_are_damaged_raise_on_all(world):
         assert "step 2: vote frames of bucket " in error[1] and "checksum" in error[1]
 
 
+def interrupted():
+    """Ctrl-C on rank 2 while results travel in its node. It tries another step."""
+    model, optimizer = make("dlion-vote", node_group=groups_of(2))
+    train(model, optimizer, 1)
+    if dist.get_rank() == 2:
+        def interrupt():
+            raise KeyboardInterrupt
+        optimizer._nodes._share_results = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            train(model, optimizer, 1, 1)
+    train(model, optimizer, 2, 1)
+
+
+def test_an_interrupt_while_results_travel_ends_all(world):
+    for rank, error in enumerate(world(4).errors(interrupted)):
+        assert error is not None and error[0] is pride.CommError, f"rank {rank}: {error}"
+        assert "KeyboardInterrupt" in error[1], f"rank {rank}: {error}"
+
+
+def with_an_empty_tensor():
+    model = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(100)),
+                                    torch.nn.Parameter(torch.ones(0))])
+    optimizer = pride.DistributedLion(model.named_parameters(), node_group=groups_of(2))
+    for step in range(2):
+        for p in model:
+            p.grad = torch.full_like(p, 1.0 + dist.get_rank() + step)
+        optimizer.step()
+    return models.ended(model, optimizer)
+
+
+def test_an_owner_of_empty_tensors_alone(world):
+    ends = world(4).run(with_an_empty_tensor)
+    assert ends == ends[:1] * 4
+
+
 def sparse():
     """Its gradients cannot be taken on one rank."""
     model = torch.nn.Sequential(torch.nn.Embedding(5, 3, sparse=dist.get_rank() == 1),

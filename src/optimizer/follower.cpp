@@ -13,16 +13,23 @@
 namespace pride {
 namespace {
 
-// The scalars' digest is followed by the layout's: results of another rank's tensors are refused.
+// Of the step's scalars, the layout, and where its tensors begin in the whole model: results of
+// another rank's tensors are refused.
+std::uint64_t digest_of(const StepContext& ctx, const Layout& layout) {
+  Digest digest;
+  digest.number(ctx.scalars_digest).number(layout.digest());
+  for (const TensorSlot& slot : layout.tensors()) digest.number(slot.offset + slot.to_whole);
+  return digest.value();
+}
+
 FrameHeader header_of(const Part& part, std::size_t shard, const StepContext& ctx,
                       const Layout& layout) {
-  const std::uint64_t digest = layout.digest();
   return {.codec = part.down.codec,
           .bucket = static_cast<std::uint32_t>(part.bucket),
           .rank = static_cast<std::uint16_t>(shard),
           .step = static_cast<std::uint64_t>(ctx.step),
           .n_coords = part.shards[shard].size(),
-          .scalars = hash_bytes(std::as_bytes(std::span(&digest, 1)), ctx.scalars_digest),
+          .scalars = digest_of(ctx, layout),
           .non_finite = {}};
 }
 

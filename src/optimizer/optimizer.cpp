@@ -103,7 +103,8 @@ void Optimizer::set_gradient_factor(float factor) {
 
 void Optimizer::scale_next_step(const float* factor) {
   PRIDE_CHECK(!impl_->in_step, "optimizer: scale_next_step() in the middle of a step");
-  PRIDE_CHECK(!impl_->workers, "optimizer: scale_next_step() with virtual workers");
+  PRIDE_CHECK(!impl_->workers && !impl_->central,
+              "optimizer: scale_next_step() with virtual workers or a coordinator");
   const Protocol protocol = impl_->method->protocol({.voters = impl_->world()});
   PRIDE_CHECK(!protocol.own_parameters, "optimizer: scale_next_step() with ", method(),
               ": in a step without exchange no other rank knows of a gradient that is not finite");

@@ -135,7 +135,7 @@ void PlacedParameters::check(const StateDict& in) const {
 void PlacedParameters::load(const StateDict& in) {
   for (std::size_t t = 0; t < masters_.size(); ++t) {
     const auto saved = in.tensors.find(key_of(layout_.tensors()[t]));
-    if (saved != in.tensors.end()) masters_[t].loaded = saved->second.values;
+    masters_[t].loaded = saved == in.tensors.end() ? std::vector<float>() : saved->second.values;
   }
 }
 

@@ -5,14 +5,6 @@
 
 #include "support.h"
 
-static pride_optimizer* optimizer_of(pride_comm* comm, const pride_layout* layout,
-                                     const char* method) {
-  const training run = training_of(method);
-  pride_optimizer* optimizer = NULL;
-  CHECK_OK(pride_optimizer_create(comm, layout, &run.options, &optimizer));
-  return optimizer;
-}
-
 static void arrays_of(float* params, pride_array* arrays) {
   for (int t = 0; t < kTensors; ++t) {
     arrays[t] = array_of(params + kOffsets[t], kSizes[t], PRIDE_FLOAT32);
@@ -22,7 +14,7 @@ static void arrays_of(float* params, pride_array* arrays) {
 static void follow(pride_comm* comm, void* shared) {
   (void)shared;
   pride_layout* layout = make_layout();
-  pride_optimizer* optimizer = optimizer_of(comm, layout, "dlion-avg");
+  pride_optimizer* optimizer = open_optimizer(comm, layout, "dlion-avg");
   float params[kFlat] = {0}, copy[kFlat] = {0}, grads[kFlat];
   pride_array own[kTensors], copies[kTensors];
   arrays_of(params, own);
@@ -63,7 +55,7 @@ static void follow(pride_comm* comm, void* shared) {
               pride_optimizer_apply_results(optimizer, part, copies, kTensors, NULL, data, n));
   pride_optimizer_destroy(optimizer);
 
-  optimizer = optimizer_of(comm, layout, "adamw");
+  optimizer = open_optimizer(comm, layout, "adamw");
   CHECK_OK(pride_optimizer_follow(optimizer, layout, &part));
   CHECK_EQUAL(-1, part);
   pride_optimizer_destroy(optimizer);

@@ -5,15 +5,6 @@
 
 #include "support.h"
 
-/* Optimizers of a method over the test's layout, on one rank. */
-static pride_optimizer* open_optimizer(pride_comm* comm, const pride_layout* layout,
-                                       const char* method) {
-  const training run = training_of(method);
-  pride_optimizer* optimizer = NULL;
-  CHECK_OK(pride_optimizer_create(comm, layout, &run.options, &optimizer));
-  return optimizer;
-}
-
 static void take_steps(pride_optimizer* optimizer, const pride_layout* layout, int rank, int first,
                        int end, float* params) {
   float grads[kFlat] = {0};

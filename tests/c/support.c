@@ -110,6 +110,13 @@ training training_of(const char* method) {
   return run;
 }
 
+pride_optimizer* open_optimizer(pride_comm* comm, const pride_layout* layout, const char* method) {
+  const training run = training_of(method);
+  pride_optimizer* optimizer = NULL;
+  CHECK_OK(pride_optimizer_create(comm, layout, &run.options, &optimizer));
+  return optimizer;
+}
+
 const uint64_t kOffsets[kTensors] = {0, 320, 448}, kSizes[kTensors] = {300, 85, 1};
 static uint64_t width_of(int32_t dtype) { return dtype == PRIDE_FLOAT32 ? 4 : 2; }
 

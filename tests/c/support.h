@@ -52,6 +52,8 @@ typedef struct training {
   uint64_t bytes_sent[kMaxWorld]; /* in the last step */
 } training;
 training training_of(const char* method); /* 5 steps, buckets of 128 coordinates */
+/* An optimizer of the method over the layout of tests. */
+pride_optimizer* open_optimizer(pride_comm* comm, const pride_layout* layout, const char* method);
 void train(pride_comm* comm, void* training);
 /* Checks that all ranks have the same hash, and returns it. */
 uint64_t hash_of_all(const training* run, int world);

@@ -293,6 +293,13 @@ TEST(Follower, RefusesOtherTensorsDtypesAndCalls) {
                 own.optimizer.apply_results(0, other.seen.tensors, {}, bytes);
               }).find("results for 'v1' and on, step 1"),
               std::string::npos);
+    std::vector<TensorSpec> elsewhere = kParts[1];  // of which turns and random bits depend
+    elsewhere[1].first_coord = *elsewhere[1].first_coord + 64;
+    EXPECT_EQ(own.optimizer.follow(Layout(elsewhere)), 1);
+    EXPECT_NE(refusal<CommError>([&] {
+                own.optimizer.apply_results(1, other.seen.tensors, {}, bytes);
+              }).find("step scalars"),
+              std::string::npos);
     const auto invalid = [&](const std::string& text, const std::function<void()>& body) {
       EXPECT_NE(refusal<InvalidArgument>(body).find(text), std::string::npos) << text;
     };
@@ -300,7 +307,7 @@ TEST(Follower, RefusesOtherTensorsDtypesAndCalls) {
     narrow[1].dtype = DType::kBFloat16;
     invalid("parameters in bfloat16, must be float32",
             [&] { own.optimizer.apply_results(0, narrow, {}, bytes); });
-    invalid("part 1 of 1", [&] { (void)own.optimizer.result_bytes(1); });
+    invalid("part 2 of 2", [&] { (void)own.optimizer.result_bytes(2); });
     invalid("add() after follow()", [&] { own.optimizer.add({{"more", {3}}}); });
     invalid("has 2 groups, the options 1", [&] {
       Optimizer(comm, Layout({{"a", {3}}}), {}).follow(Layout({{"b", {3}, 1}}));

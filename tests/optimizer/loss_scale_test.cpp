@@ -11,6 +11,7 @@
 #include "pride/error.h"
 #include "pride/optimizer.h"
 #include "pride/registry.h"
+#include "rules/orthogonalise.h"
 #include "support/test_device.h"
 #include "support/training.h"
 
@@ -114,16 +115,20 @@ Scaled run_of(const std::string& method) {
   return run;
 }
 
+void expect_same(const std::vector<Result>& got, const std::vector<Result>& expected,
+                 const std::string& method) {
+  for (std::size_t r = 0; r < got.size(); ++r) {
+    EXPECT_EQ(got[r].params, expected[r].params) << method;
+    EXPECT_TRUE(testing::same(got[r].state, expected[r].state)) << method;
+  }
+}
+
 TEST(LossScale, MultipliesAsTheGradientFactorDoes) {
   for (const std::string& method : methods()) {
     Scaled run = run_of(method);
     const auto scaled = train(run);
     run.scaled = false;
-    const auto expected = train(run);
-    for (std::size_t r = 0; r < scaled.size(); ++r) {
-      EXPECT_EQ(scaled[r].params, expected[r].params) << method;
-      EXPECT_TRUE(testing::same(scaled[r].state, expected[r].state)) << method;
-    }
+    expect_same(scaled, train(run), method);
   }
 }
 
@@ -132,11 +137,7 @@ TEST(LossScale, IsReadOnTheDevice) {
     Scaled run = run_of(method);
     const auto host = train(run);
     run.on_device = true;
-    const auto device = train(run);
-    for (std::size_t r = 0; r < host.size(); ++r) {
-      EXPECT_EQ(device[r].params, host[r].params) << method;
-      EXPECT_TRUE(testing::same(device[r].state, host[r].state)) << method;
-    }
+    expect_same(train(run), host, method);
   }
 }
 
@@ -163,11 +164,7 @@ TEST(LossScale, SkipsAStepThatIsNotFiniteAndDoesNotCountIt) {
       }
       if (std::ranges::find(untouched, method) == std::end(untouched)) continue;
       run.leave_out = true;
-      const auto expected = train(run);
-      for (std::size_t r = 0; r < got.size(); ++r) {
-        EXPECT_EQ(got[r].params, expected[r].params) << method;
-        EXPECT_TRUE(testing::same(got[r].state, expected[r].state)) << method;
-      }
+      expect_same(got, train(run), method);
     }
   }
 }
@@ -182,6 +179,56 @@ TEST(LossScale, IsOfTheNextStepAlone) {
     EXPECT_TRUE(optimizer.step(x.span(), g.span()).skipped);
     EXPECT_EQ(std::ranges::count(x.span(), 0.0f), static_cast<std::ptrdiff_t>(x.span().size()));
     EXPECT_THROW(optimizer.step(x.span(), g.span()), NonFiniteGradient);
+  });
+}
+
+// A skipped step is repeated under its number, with other tensors: of two matrices the first is bad
+// at first, then the second, which comes first.
+TEST(LossScale, FindsEachFaultOfARepeatedStep) {
+  if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
+  const Layout layout({{"a", {8, 8}}, {"b", {8, 8}}});
+  std::vector<float> x(128), bad(64, std::numeric_limits<float>::infinity()), good(64, 1);
+  for (const char* method : {"dlion-muon", "turn-muon"}) {
+    run_world(1, [&](Communicator& comm) {
+      Optimizer optimizer(comm, layout, {.method = method});
+      const std::array params = {Tensor(x.data(), 64, DType::kFloat32),
+                                 Tensor(x.data() + 64, 64, DType::kFloat32)};
+      const auto step = [&](const std::vector<float>* a, const std::vector<float>& b) {
+        optimizer.scale_next_step(nullptr);
+        optimizer.begin_step(params);
+        if (a == nullptr) {
+          optimizer.gradient_ready(0, ConstTensor(bad.data(), 64, DType::kFloat32));
+          optimizer.gradient_ready(1, ConstTensor(nullptr, 64, DType::kFloat32));
+        } else {
+          optimizer.gradient_ready(1, ConstTensor(b.data(), 64, DType::kFloat32));
+          optimizer.gradient_ready(0, ConstTensor(a->data(), 64, DType::kFloat32));
+        }
+        return optimizer.finish_step().skipped;
+      };
+      EXPECT_TRUE(step(nullptr, good)) << method;
+      EXPECT_TRUE(step(&good, bad)) << method;
+      EXPECT_FALSE(step(&good, good)) << method;
+    });
+  }
+}
+
+TEST(LossScale, StaysForTheNextStepThatBegins) {
+  const Layout layout({{"a", {70}}});
+  run_world(1, [&](Communicator& comm) {
+    Optimizer optimizer(comm, layout, {});
+    FlatBuffer x(layout.flat_size()), g(layout.flat_size());
+    g.span()[3] = std::numeric_limits<float>::quiet_NaN();
+    optimizer.scale_next_step(nullptr);
+    optimizer.begin_step(x.span(), g.span());
+    EXPECT_THROW(optimizer.begin_step(x.span(), g.span()), InvalidArgument);
+    optimizer.gradient_ready(0);
+    EXPECT_TRUE(optimizer.finish_step().skipped);
+
+    optimizer.scale_next_step(nullptr);
+    optimizer.add({{"b", {3}}});
+    FlatBuffer more(optimizer.layout().flat_size()), grads(more.span().size());
+    grads.span()[3] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_TRUE(optimizer.step(more.span(), grads.span()).skipped);
   });
 }
 

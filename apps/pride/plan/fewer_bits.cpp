@@ -91,7 +91,8 @@ std::string advice_on(const Plan& plan) {
   return concat("The exchange of ", found.method, " does not hide behind backward.",
                 would("turn-muon", found.turns, "turns", "batches of any size",
                       ": each step waits for a round trip"),
-                would("local-muon", found.h, "h", "large batches per worker", ""), "\n");
+                would("local-muon", found.h, "h", "large batches per worker", ""),
+                " Their arithmetic on matrices is not in this: give them in --methods.\n");
 }
 
 }  // namespace pride::app
