@@ -153,7 +153,7 @@ struct PlanRow {
 // does not exist, or not for this number of ranks.
 PlanRow plan_step(Communicator& comm, const PlanMethod& method, PlanFacts& facts);
 
-// The row's step with another goodput of the links, in as many buckets: the shorter of both.
-double step_at(const PlanFacts& facts, const PlanRow& row, double bytes_per_s);
+// The row's step on another network, in as many buckets: the shorter of both.
+double step_on(const NetworkModel& network, const PlanFacts& facts, const PlanRow& row);
 
 }  // namespace pride

@@ -45,9 +45,7 @@ MethodModel on_device(const DeviceModel& device, MethodModel model, const PlanMe
   return model;
 }
 
-double step_at(const PlanFacts& facts, const PlanRow& row, double bytes_per_s) {
-  NetworkModel network = facts.network;
-  network.bytes_per_s = bytes_per_s;
+double step_on(const NetworkModel& network, const PlanFacts& facts, const PlanRow& row) {
   const StepModel step{.world = facts.world,
                        .compute_s = facts.compute_s,
                        .buckets = row.buckets,

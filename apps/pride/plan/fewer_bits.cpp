@@ -3,6 +3,7 @@
 #include "plan/fewer_bits.h"
 
 #include <algorithm>
+#include <string>
 
 #include "pride/error.h"
 #include "pride/registry.h"
@@ -22,25 +23,16 @@ const PlanRow* fewest_bytes(const Plan& plan) {
   return best;
 }
 
-bool hides(const Plan& plan, const MethodModel& method, int buckets) {
-  const PlanFacts& facts = plan.facts;
-  const StepModel step{.world = facts.world,
-                       .compute_s = facts.compute_s,
-                       .buckets = buckets,
-                       .exchange_threads = facts.exchange_threads,
-                       .cores = facts.cores};
+bool hides(const PlanFacts& facts, const PlanRow& row) {
   const NetworkModel none{.bytes_per_s = 1e30};
-  const auto seconds = [&](const NetworkModel& network) {
-    return std::min(predict(network, method, step, false).step_s,
-                    predict(network, method, step, true).step_s);
-  };
-  return seconds(facts.network) <= kHidden * seconds(none);
+  return step_on(facts.network, facts, row) <= kHidden * step_on(none, facts, row);
 }
 
 // In the row's buckets or in fewer, which wait for fewer messages.
-bool hides(const Plan& plan, const PlanRow& row, const auto& model) {
-  for (int buckets = row.buckets; buckets >= 1; buckets /= 2) {
-    if (hides(plan, model(buckets), buckets)) return true;
+bool hides(const PlanFacts& facts, PlanRow row, const auto& model) {
+  for (; row.buckets >= 1; row.buckets /= 2) {
+    row.method = model(row.buckets);
+    if (hides(facts, row)) return true;
   }
   return false;
 }
@@ -59,17 +51,17 @@ FewerBits fewer_bits(const Plan& plan) {
   const auto names = method_names();
   const bool have_muon = std::ranges::count(names, "turn-muon") > 0;
   const PlanRow* row = facts.world > 1 && have_muon ? fewest_bytes(plan) : nullptr;
-  if (row == nullptr || hides(plan, *row, [&](int) { return row->method; })) return {};
+  if (row == nullptr || hides(facts, *row, [&](int) { return row->method; })) return {};
   FewerBits found{.needed = true, .method = row->method.name};
   found.turns = least_of([&](int turns) {
     const PlanMethod method{"turn-muon", {{"turns", std::to_string(turns)}}};
-    return hides(plan, *row, [&](int buckets) {
+    return hides(facts, *row, [&](int buckets) {
       const auto coords = static_cast<std::size_t>(facts.params / buckets) + 1;
       return with(row->method, sent_in(method, facts.world, facts.params, coords));
     });
   });
   found.h = least_of([&](int h) {
-    return hides(plan, *row, [&](int) {
+    return hides(facts, *row, [&](int) {
       MethodModel local = row->method;
       local.period = h;
       local.bytes /= h;

@@ -108,9 +108,11 @@ struct Rivals {
 
 // The fastest of each with this goodput of the links. REQUIRES: there are both.
 Rivals rivals_at(const Plan& plan, double bytes_per_s) {
+  NetworkModel network = plan.facts.network;
+  network.bytes_per_s = bytes_per_s;
   Rivals rivals;
   for (const PlanRow& row : plan.rows) {
-    const double seconds = step_at(plan.facts, row, bytes_per_s);
+    const double seconds = step_on(network, plan.facts, row);
     const PlanRow*& best = row.dense ? rivals.dense : rivals.small;
     double& least = row.dense ? rivals.dense_s : rivals.small_s;
     if (best != nullptr && seconds >= least) continue;
