@@ -192,6 +192,17 @@ TEST(Optimizers, WithOtherConstantsAreRefusedWhenTheyJoinWithTheFirstThatDiffers
   EXPECT_EQ(refusal([](auto& g) { g.lr = 0.5; }), "");
 }
 
+// Its ballot leaves without the flag of a gradient that is not finite.
+TEST(Optimizers, OfACoordinatorRefuseALossScale) {
+  Server server({});
+  OptimizerOptions options = options_of("dlion-vote");
+  options.coordinator = server.client(0);
+  const auto comms = make_thread_world(1);
+  Optimizer optimizer(*comms[0], layout(), options);
+  EXPECT_EQ(texts::error_of<InvalidArgument>([&] { optimizer.scale_next_step(nullptr); }),
+            "optimizer: scale_next_step() with virtual workers or a coordinator");
+}
+
 TEST(Optimizers, WeighMeansBySamples) {
   OptimizerOptions options = options_of("diloco");
   options.options = {

@@ -221,6 +221,14 @@ TEST(Masters, OfOlderStatesAreThoseOfTheirValuesWhereverTiesWent) {
     std::vector<float> now(3);
     to_float(x, now);
     EXPECT_EQ(now, (std::vector<float>{0x1.02p0f, -0x1.04p0f, 2}));
+    // of two states that are loaded one after the other the second holds, also without masters
+    Optimizer twice(comm, layout, {});
+    twice.load(state);
+    StateDict none = state;
+    none.tensors.erase("master/a");
+    twice.load(none);
+    twice.place(tensors);
+    EXPECT_EQ(twice.save().tensors.at("master/a").values, now);
     state.tensors["master/b"] = {{3}, masters};
     EXPECT_PRED2(contains, texts::error_of<InvalidArgument>([&] { optimizer.load(state); }),
                  "holds 2 masters");
