@@ -61,8 +61,8 @@ struct AdamScalars {
 // ---- Encode -------------------------------------------------------------------------------------
 
 // Per coordinate: u = beta1*m + (1-beta1)*g;  bit = u > 0, or the hash bit where u == 0 (either
-// zero);  m = beta2*m + (1-beta2)*g.  Where u or the new m is not finite, m is left as it was and
-// the bit is 0. Returns the first such index, or kAllFinite.
+// zero);  m = beta2*m + (1-beta2)*g.  Where u or the new m is not finite, m is unchanged and the
+// bit is 0. Returns the first such index, or kAllFinite.
 // REQUIRES: m.size() == g.size(); bits.size() == words_for(g.size()).
 // Reads 8 and writes 4.125 bytes per coordinate.
 std::size_t lion_sign_update(std::span<const float> g, const Blend& blend, HashWords zeros,
