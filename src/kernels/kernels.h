@@ -4,9 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Packed bits: coordinate i is bit (i % 64) of word i / 64; 1 means +1. A span of n coordinates has
-// words_for(n) words; unused bits of the last word are written as 0. No kernel allocates or throws;
-// no reads or writes outside the spans. Spans must not overlap unless stated. Any alignment of
-// float spans is allowed.
+// words_for(n) words; unused bits of the last word are written as 0, but may be 1 in `nonzero`.
+// No kernel allocates, throws, or accesses memory outside the spans. Spans must not overlap unless
+// stated. Any alignment of float spans is allowed.
 #pragma once
 
 #include <cstddef>

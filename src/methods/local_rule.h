@@ -22,7 +22,7 @@ void set_defaults(LocalRule rule, MethodInfo& info);
 // Options that only the rule `muon` has, by their names in methods with local steps.
 std::vector<MethodOption> local_muon_options();
 
-// Their values by their names in the method `muon`, from all options of a method with local steps.
+// The same options by their names in the method `muon`, with the values that `all` has for them.
 std::map<std::string, std::string> muon_options(const std::map<std::string, std::string>& all);
 
 std::unique_ptr<rules::Rule> make_local_rule(LocalRule rule, const std::string& name,

@@ -42,7 +42,7 @@ StepScalars betas_of(const std::string& name, const MethodContext& ctx) {
           .one_minus_beta2 = static_cast<float>(1 - beta2)};
 }
 
-// These add to the outer method's table. The local rule's names get a prefix there.
+// All buffers are in the outer method's table. The local rule's names get a prefix there.
 FlatBuffer& add_common(StateTable& state) {
   return state.add("common", StateKind::kShared, StateTable::Values::kParameters);
 }
