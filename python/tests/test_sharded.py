@@ -205,7 +205,7 @@ REFUSED = {
     "no mesh": (dict(), "0.weight is sharded: give replicate_mesh"),
     "overlap": (dict(overlap=True), "overlap=True: FSDP's gradients are complete after backward"),
     "muon": (dict(method="dlion-muon", options={"matrix_scale": "fan-in"}), "matrix_scale=fan-in"),
-    "skip": (dict(method="local-vote", on_non_finite="skip"), "non_finite = skip with local-vote"),
+    "skip": (dict(method="local-vote", on_non_finite="skip"), "non_finite = skip is not supported with local-vote"),
     "clip": (dict(method="lion", clip_global_norm=1.0, shard="last alone"),
              "clip_global_norm: they lie on 2 different meshes"),
     "other ranks": (dict(mesh="fs"), "is sharded over ranks [0, 1], of which [0, 1] are replicas"),

@@ -60,7 +60,7 @@ def test_traffic_with_weights_is_the_stated_cost(world):
     ("dlion-vote", (1, 65536), "vote_weight = 65536"),
     ("dlion-vote", (2.5, 1), "vote_weight = 2.5"),
     ("dlion-avg", (65535, 1), "at most 65535"),
-    ("lion", (1, 2), "vote weights are 1, 2")])
+    ("lion", (1, 2), "lion has no vote weights, given are 1, 2")])
 def test_weights_that_cannot_be_used_are_refused_on_all_ranks(world, method, weights, text):
     for kind, message in world(2).errors(trained_with_weights, method, weights):
         assert kind is pride.InvalidArgument and text in message

@@ -21,9 +21,9 @@ Nodes::Nodes(std::span<const int> node_of_rank) {
     ranks.push_back(static_cast<int>(r));
   }
   for (const auto& ranks : members) {
-    PRIDE_CHECK(ranks.size() == members[0].size(), "nodes: ", members[0].size(),
-                " ranks share the node of rank 0, ", ranks.size(), " that of rank ", ranks[0],
-                "; the hierarchical route needs equally many ranks on every node");
+    PRIDE_CHECK(ranks.size() == members[0].size(), "nodes: the node of rank 0 has ",
+                members[0].size(), " ranks, that of rank ", ranks[0], " has ", ranks.size(),
+                "; the hierarchical route needs equal numbers");
     ranks_.insert(ranks_.end(), ranks.begin(), ranks.end());
   }
   per_node_ = static_cast<int>(members[0].size());

@@ -97,8 +97,8 @@ std::optional<NonFinite> open(const Frame& frame, const FrameHeader& expected,
   const auto tensor = get<std::uint32_t>(header, 48);
   const auto rank = get<std::uint32_t>(header, 52);
   if ((flags & kNonFiniteFlag) != 0) return NonFinite{static_cast<int>(rank), tensor};
-  must_be("a tensor in a non-finite flag that does not exist,", tensor, 0);
-  must_be("a rank in a non-finite flag that does not exist,", rank, 0);
+  must_be("no non-finite flag, but tensor", tensor, 0);
+  must_be("no non-finite flag, but rank", rank, 0);
   return std::nullopt;
 }
 
@@ -125,7 +125,7 @@ void check_payload(const FrameKind& kind, const ReceivedFrame& f, bool result) {
   const std::size_t n = f.shard.pieces.size();
   if (kind.unused_bits) {
     const auto unused = unused_bits(f.frame.head.data(), f.shard);
-    if (bits_beyond(unused, n)) f.refuse("has unused bits beyond its ", n, " pieces");
+    if (bits_beyond(unused, n)) f.refuse("has unused bits set after its ", n, " pieces");
     for (std::size_t k = 0; k < n && result && !f.unused_here.empty(); ++k) {
       const std::size_t tensor = f.shard.pieces[k].tensor;
       if (!bit_at(unused, k) || f.unused_here[tensor] != 0) continue;
@@ -147,7 +147,7 @@ bool padding_is_zero(std::span<const std::byte> part) {
 
 void check_users(const ReceivedFrame& f, std::span<const std::uint16_t> users, int votes) {
   if (!padding_is_zero(std::as_bytes(users))) {
-    f.refuse("has ranks that use tensors beyond its ", users.size(), " pieces");
+    f.refuse("has nonzero padding after the counts of its ", users.size(), " pieces");
   }
   for (std::size_t k = 0; k < users.size(); ++k) {
     const std::size_t tensor = f.shard.pieces[k].tensor;

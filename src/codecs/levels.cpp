@@ -89,9 +89,10 @@ void check_values(const ReceivedFrame& f, ValueFormat format) {
   for (const float scale : view.scales) {
     if (!std::isfinite(scale) || std::signbit(scale)) f.refuse("has ", scale, " as a scale");
   }
-  if (!padding_is_zero(std::as_bytes(view.scales))) f.refuse("has bits set behind its scales");
+  if (!padding_is_zero(std::as_bytes(view.scales)))
+    f.refuse("has nonzero padding after its scales");
   for (std::size_t w = 0; !view.lines.empty() && w < n / 64; ++w) {
-    if (look_at(view.lines, view.shape, w).all != 0) f.refuse("has a code that no level has");
+    if (look_at(view.lines, view.shape, w).all != 0) f.refuse("has an invalid code (all bits set)");
   }
   const std::size_t bad = first_beyond_range(f.frame.head, format, n);
   if (bad >= n) return;
@@ -118,7 +119,7 @@ void check_codes(const ReceivedFrame& f, int bits) {
   for (const Piece& piece : f.shard.pieces) {
     for (std::size_t w = piece.first_word; w < piece.first_word + piece.n_words(); ++w) {
       if (look_at(view.lines, view.shape, w).all == 0) continue;
-      f.refuse("has a code that no level has in tensor ", piece.tensor);
+      f.refuse("has an invalid code (all bits set) in tensor ", piece.tensor);
     }
   }
 }

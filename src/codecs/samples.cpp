@@ -18,7 +18,7 @@ FrameKind sample_frames() {
                   f.refuse("has ", view.floats[bad], " as sample ", bad % f.shard.size());
                 }
                 if (!padding_is_zero(std::as_bytes(view.q))) {
-                  f.refuse("has bits set behind its samples");
+                  f.refuse("has nonzero padding after its samples");
                 }
               }};
 }

@@ -45,7 +45,8 @@ FrameKind scaled_sign_frames() {
                            ", must be finite and not negative");
                 }
                 if (!padding_is_zero(std::as_bytes(view.scales))) {
-                  f.refuse("has a scale beyond its ", view.scales.size(), " blocks");
+                  f.refuse("has nonzero padding after the scales of its ", view.scales.size(),
+                           " blocks");
                 }
                 for (const Piece& piece : f.shard.pieces) {
                   if (!bits_beyond(words_of(view.signs, piece), piece.n())) continue;

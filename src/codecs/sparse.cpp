@@ -75,7 +75,8 @@ void check_entries(const ReceivedFrame& f, const ReadView& view) {
     f.refuse("marks ", n_set, " indices, but counts ", view.k, " entries");
   }
   if (view.bitmap && !zero_from(view.high, view.n)) f.refuse("has an index beyond ", view.n);
-  if (!zero_from(view.low, view.k * view.low_bits)) f.refuse("has bits set behind its indices");
+  if (!zero_from(view.low, view.k * view.low_bits))
+    f.refuse("has nonzero padding after its indices");
   std::size_t floor = 0;  // lower bound of the next index
   for_each_entry(view, [&](std::size_t entry, std::size_t index) {
     if (index < floor)
@@ -85,7 +86,8 @@ void check_entries(const ReceivedFrame& f, const ReadView& view) {
   });
   const std::size_t bad = kernels::first_non_finite(view.values);
   if (bad != kernels::kAllFinite) f.refuse("has NaN or Inf as the value of entry ", bad);
-  if (!padding_is_zero(std::as_bytes(view.values))) f.refuse("has bits set behind its values");
+  if (!padding_is_zero(std::as_bytes(view.values)))
+    f.refuse("has nonzero padding after its values");
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ namespace {
 void check_bits(const ReceivedFrame& f, const Turns& turns) {
   const TurnView view(f.frame.head.data(), f.shard, turns);
   if (bits_beyond(view.packed, f.shard.n_words() * turns.bits())) {
-    f.refuse("has bits after its last coordinate");
+    f.refuse("has bits set after its last coordinate");
   }
   for (std::size_t k = 0; k < f.shard.pieces.size(); ++k) {
     const Piece& piece = f.shard.pieces[k];

@@ -76,13 +76,13 @@ Communicator::Scope::~Scope() { comm_.what_ = std::move(outer_); }
 
 void Communicator::check_peer(const char* operation, int peer, int tag) const {
   PRIDE_CHECK(peer >= 0 && peer < size_ && peer != rank_, operation, ": peer ", peer, " on rank ",
-              rank_, " of ", size_);
+              rank_, " of ", size_, ", must be another rank");
   PRIDE_CHECK(tag >= 0 && tag < kUserTags, operation, ": tag ", tag, ", must be in [0, ", kUserTags,
               ")");
 }
 
 void Communicator::refuse_messages() const {
-  throw InvalidArgument(concat("the transport ", transport(), " has collectives only"));
+  throw InvalidArgument(concat("transport ", transport(), " supports only collectives"));
 }
 std::uint64_t Communicator::do_start_send(int, int, ConstBytes) { refuse_messages(); }
 std::uint64_t Communicator::do_start_recv(int, int, Bytes) { refuse_messages(); }
@@ -216,7 +216,7 @@ void Communicator::all_gather(ConstBytes mine, Bytes all) {
               all.size(), " out, must be ", size_, " times as many");
   const Bytes own = all.subspan(mine.size() * rank_, mine.size());
   PRIDE_CHECK(mine.data() == own.data() || !overlap(mine, all),
-              "all_gather: `mine` overlaps `all` and is not its slice ", rank_);
+              "all_gather: `mine` overlaps `all`, but is not its slice ", rank_);
   guarded("all_gather", [&] { gather(kTagAllGather, mine, all); });
 }
 

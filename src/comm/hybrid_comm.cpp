@@ -48,7 +48,8 @@ class Job {
     const std::int64_t tags = found != 0 ? std::int64_t{*highest} + 1 : 32768;
     most_contexts_ = static_cast<int>(tags / (std::int64_t{kTags} * threads_ * threads_));
     PRIDE_CHECK(most_contexts_ >= kFewestContexts, "make_hybrid_world: ", threads_,
-                " threads: this MPI's tags end at ", tags - 1, ", too few for this number");
+                " threads: this MPI has tags up to ", tags - 1,
+                ", too few for these; use fewer threads");
   }
 
   // Leaked after a failure, as every MPI communicator here.
@@ -278,7 +279,9 @@ class HybridComm final : public Communicator {
         first = context + 1;
       } else if (backoff.pause() && Clock::now() >= deadline) {
         throw CommError(
-            "other groups of these ranks are created at the same time, again and again");
+            "no agreement on a new communicator's number at the deadline: these ranks keep "
+            "creating "
+            "others at the same time");
       }
     }
   }
@@ -286,10 +289,10 @@ class HybridComm final : public Communicator {
   int checked(int context) const {
     if (context < job_->most_contexts()) return context;
     throw CommError(concat(
-        "no more than ", job_->most_contexts(), " communicators at a time with ", job_->threads(),
-        " threads on each process, because MPI's tags encode them and the threads at both ends. "
-        "Destroy ",
-        "unused duplicates and splits, or use more processes with fewer threads"));
+        "too many communicators: at most ", job_->most_contexts(), " at a time with ",
+        job_->threads(), " threads on each process, because an MPI tag contains the number of the ",
+        "communicator and of both threads; destroy unused duplicates and splits, or use more ",
+        "processes with fewer threads"));
   }
 
   // All-gather of each member's number.
@@ -334,11 +337,11 @@ void check_same_threads(int n_threads, MPI_Comm comm) {
   // the lowest level, the lowest number of threads, and minus the highest
   int lowest[3] = {level, n_threads, -n_threads};
   mpi::check(MPI_Allreduce(MPI_IN_PLACE, lowest, 3, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
-  PRIDE_CHECK(lowest[1] == -lowest[2], "make_hybrid_world: from ", lowest[1], " to ", -lowest[2],
-              " threads on the processes, must be equal on all");
+  PRIDE_CHECK(lowest[1] == -lowest[2], "make_hybrid_world: the processes have from ", lowest[1],
+              " to ", -lowest[2], " threads, must have equal numbers");
   PRIDE_CHECK(n_threads >= 1 && n_threads <= kMostRanks / n_processes,
               "make_hybrid_world: ", n_threads, " threads on each of ", n_processes,
-              " processes, must be 1 to ", kMostRanks, " ranks together");
+              " processes, must be at least 1 thread and at most ", kMostRanks, " ranks in all");
   PRIDE_CHECK(lowest[0] == MPI_THREAD_MULTIPLE,
               "make_hybrid_world: this MPI does not grant MPI_THREAD_MULTIPLE");
 }

@@ -175,7 +175,8 @@ class MpiComm final : public Communicator {
 }  // namespace
 
 void set_chunk_limit(std::size_t limit) {
-  PRIDE_CHECK(limit >= 1 && limit <= std::numeric_limits<int>::max(), "set_chunk_limit: ", limit);
+  PRIDE_CHECK(limit >= 1 && limit <= std::numeric_limits<int>::max(), "set_chunk_limit: ", limit,
+              " bytes, must be from 1 to ", std::numeric_limits<int>::max());
   chunk = limit;
 }
 
@@ -206,7 +207,8 @@ std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm) {
   PRIDE_CHECK(comm != MPI_COMM_NULL, "make_mpi_communicator: MPI_COMM_NULL");
   int between_groups = 0;
   mpi::check(MPI_Comm_test_inter(comm, &between_groups), "MPI_Comm_test_inter");
-  PRIDE_CHECK(!between_groups, "make_mpi_communicator: an inter-communicator");
+  PRIDE_CHECK(!between_groups,
+              "make_mpi_communicator: an inter-communicator, must be an intra-communicator");
   auto family = std::make_shared<mpi::MpiFamily>(comm);
   MPI_Comm own = mpi::duplicate(comm);
   int size = 1;

@@ -211,7 +211,7 @@ void World::cancel(Operation& op) noexcept {
   if (op.state == Operation::State::kMatched) {
     Operation& recv = op.is_send ? *op.partner : op;
     std::erase(boxes_[recv.self]->ready, &recv);
-    end(*op.partner, concat("rank ", op.self, " gave up"));
+    end(*op.partner, concat("rank ", op.self, " stopped waiting for it"));
   }
   // the receiver is copying from this buffer: microseconds per MB
   Box& own = *boxes_[op.self];

@@ -37,7 +37,7 @@ class TicketTable {
   T& find(std::uint64_t id) {
     const std::size_t slot = id % kSlots;
     PRIDE_CHECK(slot < entries_.size() && entries_[slot].id == id && id != 0,
-                "the ticket's operation is not pending");
+                "this ticket has no pending operation");
     return entries_[slot].value;
   }
 

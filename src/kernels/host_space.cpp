@@ -247,7 +247,7 @@ std::shared_ptr<std::uint32_t[]> Space::fault_words(std::size_t n) {
 }
 
 void Space::call(const std::function<void(void*)>&) {
-  throw Error("space: the host has no queue for work of the caller's");
+  throw Error("space: call() needs a device; the host has no queue");
 }
 
 Space& Space::host() {

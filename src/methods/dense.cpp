@@ -35,8 +35,8 @@ MethodInfo dense_info(std::string title, std::string source) {
 
 extern const MethodEntry kAdamW = {
     "adamw",
-    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return std::make_unique<DenseMethod<rules::AdamW>>("adamw", ctx, ctx.space);
+    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return std::make_unique<DenseMethod<rules::AdamW>>(name, ctx, ctx.space);
     },
     [](int) {
       MethodInfo info = dense_info("AdamW on the mean gradient",
@@ -51,9 +51,9 @@ extern const MethodEntry kAdamW = {
 
 extern const MethodEntry kLion = {
     "lion",
-    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return std::make_unique<DenseMethod<rules::Lion>>("lion", ctx, ctx.space,
-                                                        momentum_option("lion", ctx));
+    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return std::make_unique<DenseMethod<rules::Lion>>(name, ctx, ctx.space,
+                                                        momentum_option(name, ctx));
     },
     [](int) {
       MethodInfo info = dense_info(
@@ -68,16 +68,16 @@ extern const MethodEntry kLion = {
 
 extern const MethodEntry kSgdm = {
     "sgdm",
-    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
       return std::make_unique<DenseMethod<rules::SgdMomentum>>(
-          "sgdm", ctx, ctx.space, yes_no_option("sgdm", ctx, "nesterov"));
+          name, ctx, ctx.space, yes_no_option(name, ctx, "nesterov"));
     },
     [](int) {
       MethodInfo info = dense_info("SGD with momentum on the mean gradient",
                                    "Polyak 1964; Sutskever et al. 2013, equations 1 to 4");
       info.default_lr = 0.1;
       info.default_beta1 = 0.9;
-      info.options.push_back({"nesterov", "no", "'yes' takes Nesterov's momentum"});
+      info.options.push_back({"nesterov", "no", "'yes': Nesterov's momentum"});
       return info;
     }};
 

@@ -69,7 +69,7 @@ void check_finite_used(const ReceivedFrame& f) {
     if (bad == kernels::kAllFinite) continue;
     alignas(64) Chunk block;
     f.refuse("has ", widened(used.subspan(bad, 1), block)[0], " at coordinate ",
-             f.shard.begin + first + bad, ", in tensor ", p.tensor, ": this is no vote");
+             f.shard.begin + first + bad, ", in tensor ", p.tensor, ": a ballot must be finite");
   }
 }
 
@@ -186,9 +186,8 @@ void serve_mean(const Shard& shard, const Ballots& up, const Round& round, Reply
 
 DenseMean::DenseMean(Dense kind, const std::string& method, Space& space)
     : kind_(kind), space_(space) {
-  PRIDE_CHECK(space.is_host() || kind != Dense::kBf16, method,
-              ": option dense = bf16 on a device: choose ordered or native, or give it tensors of "
-              "the host");
+  check_on_host(method, space, kind != Dense::kBf16, "dense = bf16",
+                "choose ordered or native, or ");
 }
 
 std::vector<Part> DenseMean::parts(const Bucket& bucket, bool central) const {

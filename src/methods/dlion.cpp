@@ -132,8 +132,7 @@ class DistributedLion final : public Method {
     if (word_option(name, ctx, "signs", {"exact", "stochastic"}) == 1) {
       scales_.resize(layout_.tensors().size(), 1);
     }
-    PRIDE_CHECK(space_.is_host() || scales_.empty(), name,
-                ": option signs = stochastic on a device: it needs tensors of the host");
+    check_on_host(name, space_, scales_.empty(), "signs = stochastic");
     PRIDE_CHECK(!draws_ || tie_ == Tie::kHash, name,
                 ": option tie = zero with result = stochastic, which draws a sign for every "
                 "coordinate");
@@ -329,7 +328,7 @@ MethodInfo signum_info(int world, bool average) {
 
 }  // namespace
 
-std::unique_ptr<Method> make_signs(const char* name, const MethodContext& ctx, BlendOf blend,
+std::unique_ptr<Method> make_signs(const std::string& name, const MethodContext& ctx, BlendOf blend,
                                    bool average, bool muon) {
   return std::make_unique<DistributedLion>(name, ctx, blend, average, muon);
 }
@@ -358,34 +357,42 @@ MethodOption tie_option_info(std::string tied) {
 
 extern const MethodEntry kDistributedLionVote = {
     "dlion-vote",
-    [](const MethodContext& ctx) { return make_signs("dlion-vote", ctx, lion_blend, false); },
+    [](const std::string& name, const MethodContext& ctx) {
+      return make_signs(name, ctx, lion_blend, false);
+    },
     [](int world) { return dlion_info(world, false); }};
 
 extern const MethodEntry kDistributedLionAverage = {
     "dlion-avg",
-    [](const MethodContext& ctx) { return make_signs("dlion-avg", ctx, lion_blend, true); },
+    [](const std::string& name, const MethodContext& ctx) {
+      return make_signs(name, ctx, lion_blend, true);
+    },
     [](int world) { return dlion_info(world, true); }};
 
 extern const MethodEntry kDistributedMuonVote = {
     "dlion-muon",
-    [](const MethodContext& ctx) { return make_signs("dlion-muon", ctx, lion_blend, false, true); },
+    [](const std::string& name, const MethodContext& ctx) {
+      return make_signs(name, ctx, lion_blend, false, true);
+    },
     [](int world) { return muon_info(world, false); }};
 
 extern const MethodEntry kDistributedMuonAverage = {
     "dlion-muon-avg",
-    [](const MethodContext& ctx) {
-      return make_signs("dlion-muon-avg", ctx, lion_blend, true, true);
+    [](const std::string& name, const MethodContext& ctx) {
+      return make_signs(name, ctx, lion_blend, true, true);
     },
     [](int world) { return muon_info(world, true); }};
 
-extern const MethodEntry kSignumVote = {
-    "signum-vote",
-    [](const MethodContext& ctx) { return make_signs("signum-vote", ctx, signum_blend, false); },
-    [](int world) { return signum_info(world, false); }};
+extern const MethodEntry kSignumVote = {"signum-vote",
+                                        [](const std::string& name, const MethodContext& ctx) {
+                                          return make_signs(name, ctx, signum_blend, false);
+                                        },
+                                        [](int world) { return signum_info(world, false); }};
 
-extern const MethodEntry kSignumAverage = {
-    "signum-avg",
-    [](const MethodContext& ctx) { return make_signs("signum-avg", ctx, signum_blend, true); },
-    [](int world) { return signum_info(world, true); }};
+extern const MethodEntry kSignumAverage = {"signum-avg",
+                                           [](const std::string& name, const MethodContext& ctx) {
+                                             return make_signs(name, ctx, signum_blend, true);
+                                           },
+                                           [](int world) { return signum_info(world, true); }};
 
 }  // namespace pride::methods

@@ -28,7 +28,7 @@ void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte
 
 // A method that votes on signs or averages them; errors name it `name`. `muon`: matrices are
 // orthogonalised.
-std::unique_ptr<Method> make_signs(const char* name, const MethodContext& ctx, BlendOf blend,
+std::unique_ptr<Method> make_signs(const std::string& name, const MethodContext& ctx, BlendOf blend,
                                    bool average, bool muon = false);
 MethodInfo muon_info(int world, bool average);
 

@@ -21,8 +21,8 @@ DType momentum_option(const std::string& method, const MethodContext& ctx) {
 
 MethodOption momentum_option_info() {
   return {"momentum_dtype", "float32",
-          "the momentum in memory: 'float32', or 'bfloat16', rounded to nearest in each step: 2 "
-          "bytes a parameter in place of 4"};
+          "type of the momentum in memory: 'float32'; or 'bfloat16', rounded to nearest in each "
+          "step: 2 bytes per parameter instead of 4"};
 }
 
 kernels::Blend lion_blend(const StepScalars& s) {

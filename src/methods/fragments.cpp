@@ -29,11 +29,11 @@ std::size_t cut(const Layout& layout, std::size_t i, std::size_t n) {
 
 std::vector<MethodOption> Fragments::options() {
   return {{"fragments", "1",
-           "parts of the model that are exchanged in turn, one every h / fragments steps: runs of "
-           "whole tensors of about equal size"},
+           "number of parts of the model, of whole tensors and about equal size; one is exchanged "
+           "every h / fragments steps"},
           {"delay", "0",
-           "steps from sending a fragment to adopting the result, below h, during which the "
-           "exchange goes on beside the training (above 0: 2 floats of state)"}};
+           "steps from sending a fragment to adopting its result, below h; the exchange overlaps "
+           "with them (above 0: 2 floats of state)"}};
 }
 
 Fragments::Fragments(const std::string& name, const MethodContext& ctx, std::int64_t period,

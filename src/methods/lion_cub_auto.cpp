@@ -22,7 +22,6 @@
 namespace pride::methods {
 namespace {
 
-constexpr const char* kName = "lion-cub-auto";
 constexpr int kProbes = 8;  // measured steps, in the second half of measure_steps
 constexpr std::size_t kBucket = std::size_t{1} << 20, kMostBuckets = 1024;  // for cost estimates
 
@@ -36,19 +35,20 @@ MethodContext with_choices(MethodContext ctx) {
 
 class LionCubAuto final : public Method {
  public:
-  explicit LionCubAuto(const MethodContext& ctx)
-      : layout_(ctx.layout),
+  LionCubAuto(const std::string& name, const MethodContext& ctx)
+      : name_(name),
+        layout_(ctx.layout),
         world_(ctx.world),
-        budget_(number_option(kName, ctx, "budget_bits", 0, 1000)),
-        measure_steps_(whole_option(kName, ctx, "measure_steps", 2 * kProbes, 1'000'000)),
-        cub_(kName, with_choices(ctx),
+        budget_(number_option(name, ctx, "budget_bits", 0, 1000)),
+        measure_steps_(whole_option(name, ctx, "measure_steps", 2 * kProbes, 1'000'000)),
+        cub_(name, with_choices(ctx),
              [this](std::int64_t step) { return !chosen_ && measures(step); }),
         variance_(layout_.tensors().size()) {
     const double least = 2.0 * (world_ - 1) / world_;
-    PRIDE_CHECK(budget_ >= least, kName, ": option budget_bits = ", budget_,
+    PRIDE_CHECK(budget_ >= least, name, ": option budget_bits = ", budget_,
                 ": a vote of one bit each sends ", least, " bits per parameter on ", world_,
                 " ranks");
-    PRIDE_CHECK(cub_.schedule().synchronises(measure_steps_), kName,
+    PRIDE_CHECK(cub_.schedule().synchronises(measure_steps_), name,
                 ": option sync_until = ", cub_.schedule().until(),
                 ": momenta are synchronised only after the first measure_steps = ", measure_steps_);
     // until the buckets in use are known
@@ -110,6 +110,7 @@ class LionCubAuto final : public Method {
   std::string choice_text() const;
   void read_choice(const std::string& text, std::size_t n_tensors, bool commit);
 
+  std::string name_;
   Layout layout_;
   int world_;
   double budget_;
@@ -248,21 +249,21 @@ void LionCubAuto::read_choice(const std::string& saved, std::size_t known, bool 
   const std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
   // tensors added since then are not synchronised and have no measurements
   PRIDE_CHECK(known <= variance_.size() && words.size() == 3 + loss_.lost.size() + 2 * known,
-              "load: ", kName, ": the choice in the state is damaged: ", words.size(),
+              "load: ", name_, ": the choice in the state is damaged: ", words.size(),
               " numbers for ", known, " tensors");
   std::size_t next = 0;
   const auto number = [&] {
     const std::string& word = words[next++];
     char* end = nullptr;  // streams do not read hexadecimal floats
     const double value = std::strtod(word.c_str(), &end);
-    PRIDE_CHECK(*end == '\0' && std::isfinite(value), "load: ", kName,
+    PRIDE_CHECK(*end == '\0' && std::isfinite(value), "load: ", name_,
                 ": the choice in the state is damaged: '", word, "'");
     return value;
   };
   const bool was_chosen = number() != 0;
   const double bits = number();
   PRIDE_CHECK(bits >= 1 && bits <= kernels::kMaxLevelBits && bits == std::floor(bits),
-              "load: ", kName, ": bits = ", bits);
+              "load: ", name_, ": bits = ", bits);
   Plan loaded = with_bits(static_cast<int>(bits));
   for (std::size_t t = 0; t < known; ++t) loaded.synced[t] = number() != 0 ? 1 : 0;
   VoteProbe::Loss loss;
@@ -286,13 +287,14 @@ extern const MethodEntry kLionCubAuto = {
       info.title = "Lion Cub within a budget";
       info.source += "; the choice is pride's own";
       std::erase_if(info.options, [](const MethodOption& o) { return o.name == "feedback"; });
-      info.options.insert(info.options.begin(),
-                          {{"budget_bits", "8",
-                            "bits sent per parameter, step and rank at most, on average over "
-                            "steps, synchronisation "
-                            "and samples included; a vote of one bit sends 2 (N-1)/N"},
-                           {"measure_steps", "64",
-                            "first steps, in whose second half is measured what to choose"}});
+      info.options.insert(
+          info.options.begin(),
+          {{"budget_bits", "8",
+            "most bits sent per parameter, step and rank, averaged over steps; "
+            "includes synchronisation and samples; a vote of one bit sends "
+            "2 (N-1)/N"},
+           {"measure_steps", "64",
+            "number of first steps; measurements in their second half decide the choice"}});
       return info;
     }};
 

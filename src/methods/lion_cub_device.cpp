@@ -12,9 +12,8 @@ void LionCub::check_device(const std::string& name) const {
   if (space_.is_host()) return;
   quantiser_.check_device(name, space_);
   const bool any = std::ranges::count(plan_.synced, 1) > 0;
-  PRIDE_CHECK(!any || sync_format_.kind == ValueFormat::Kind::kLevels, name,
-              ": option sync_format = fp32 or bf16 on a device: it needs tensors of the host; "
-              "choose a number of bits");
+  check_on_host(name, space_, !any || sync_format_.kind == ValueFormat::Kind::kLevels,
+                "sync_format = fp32 or bf16", "choose a number of bits, or ");
 }
 
 std::span<const float> LionCub::error() const {

@@ -44,34 +44,34 @@ MethodInfo lion_cub_base_info() {
        "or quantile"},
       {"quantile", "0.99", "with scale = quantile: the share of magnitudes within the levels"},
       {"granularity", "tensor",
-       "what shares a scale: block (of 4096 coordinates), tensor or row; tensor and row need whole "
-       "gradients, so exchange does not overlap with backward"},
-      {"rounding", "nearest", "to a level: nearest or stochastic"},
+       "coordinates that share a scale: block (4096 coordinates), tensor or row; tensor and row "
+       "need whole gradients, so the exchange does not overlap with backward"},
+      {"rounding", "nearest", "rounding to levels: nearest or stochastic"},
       {"shared", "yes",
        "'yes': the ranks agree on the scales of tensors or rows; 'no': each has its own"},
-      {"feedback", "no", "'yes' adds what the levels left out to the next step (1 float of state)"},
+      {"feedback", "no", "'yes' adds the quantisation error to the next step (1 float of state)"},
       {.name = "route",
        .default_value = "auto",
        .help = "sharded, native (the transport's integer all-reduce), or auto (fewer bytes); the "
                "same results",
        .wire_only = true},
       {"sync_schedule", kSyncSchedule,
-       "of synchronised momenta: even (each is averaged once in sync_every steps) or exponential "
-       "(once in intervals that grow, as in 0/1 Adam)"},
-      {"sync_every", "8", "with sync_schedule = even: steps of an interval"},
+       "intervals of momentum synchronisation: even (each momentum is averaged once in sync_every "
+       "steps) or exponential (they grow, as in 0/1 Adam)"},
+      {"sync_every", "8", "with sync_schedule = even: steps per interval"},
       {"sync_doubling", kSyncDoubling,
-       "with sync_schedule = exponential: intervals until their length has doubled, from 1 step"},
-      {"sync_until", kSyncUntil, "number of the last step that averages momenta; 0: all do"},
-      {"sync_format", "8", "of averaged momenta: fp32, bf16, or bits from 2 to 8"},
+       "with sync_schedule = exponential: intervals after which their length doubles, from 1 step"},
+      {"sync_until", kSyncUntil, "number of the last step that averages momenta; 0: no last step"},
+      {"sync_format", "8", "format of averaged momenta: fp32, bf16, or 2 to 8 bits"},
       {"probe_every", "100", "steps between measurements on samples; 0: none"}};
   return info;
 }
 
 extern const MethodEntry kLionCub = {
     "lion-cub",
-    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
-      check_sync("lion-cub", ctx);
-      return std::make_unique<LionCub>("lion-cub", ctx);
+    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
+      check_sync(name, ctx);
+      return std::make_unique<LionCub>(name, ctx);
     },
     [](int) {
       MethodInfo info = lion_cub_base_info();
@@ -81,7 +81,7 @@ extern const MethodEntry kLionCub = {
       info.bits_up += 8.5 / 8;
       info.bits_down += 8.5 / 8;
       info.options.insert(info.options.begin(),
-                          {{"bits", "4", "of a level, 2 to 8; 1: signs, as dlion-vote"},
+                          {{"bits", "4", "bits per level, 2 to 8; 1: signs, as dlion-vote"},
                            {"sync", "all",
                             "momenta that are averaged over the ranks: none, all, vectors (norms "
                             "and biases), embeddings, first, last, or patterns of tensor names "

@@ -70,22 +70,23 @@ std::vector<MethodOption> options_of(const LocalForm& form) {
   std::vector<MethodOption> options = {
       {"h", "8", "steps from one exchange to the next"},
       {"local", "adamw",
-       "rule of the local steps: 'lion', 'adamw', 'sgdm' or 'muon', whose rate and betas are those "
-       "of the group"},
+       "rule of the local steps: 'lion', 'adamw', 'sgdm' or 'muon'; it uses the group's rate and "
+       "betas"},
       {"outer_lr", form.outer_lr,
-       signs ? "rate of the outer step, in learning rates" : "rate of the outer step"}};
+       signs ? "rate of the outer step, as a multiple of the learning rate"
+             : "rate of the outer step"}};
   if (form.beta1 != nullptr) {
     options.push_back({"outer_beta1", form.beta1,
                        form.beta2 != nullptr ? "share of the outer momentum in the direction"
                                              : "outer momentum"});
   }
   if (form.beta2 != nullptr) {
-    options.push_back({"outer_beta2", form.beta2, "what the outer momentum keeps at an exchange"});
+    options.push_back({"outer_beta2", form.beta2, "decay of the outer momentum per exchange"});
   }
   for (MethodOption& option : Fragments::options()) options.push_back(std::move(option));
   options.push_back({"drift_feedback", "0",
-                     "share of the drift that an exchange did not apply which the next one gets, "
-                     "0 to 1 (above 0: 1 float of state)"});
+                     "fraction, 0 to 1, of the drift that an exchange did not apply; the next "
+                     "exchange adds it (above 0: 1 float of state)"});
   for (MethodOption& option : local_muon_options()) options.push_back(std::move(option));
   return options;
 }
@@ -110,8 +111,8 @@ MethodInfo info_of(const LocalForm& form, int world) {
 template <const LocalForm& form>
 constexpr MethodEntry entry_of() {
   return {form.name,
-          [](const MethodContext& ctx) -> std::unique_ptr<Method> {
-            return std::make_unique<LocalSteps>(form.name, ctx, form.outer->make(ctx), form.kind);
+          [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
+            return std::make_unique<LocalSteps>(name, ctx, form.outer->make(name, ctx), form.kind);
           },
           [](int world) { return info_of(form, world); }};
 }

@@ -85,8 +85,7 @@ LocalSteps::LocalSteps(const std::string& name, const MethodContext& ctx,
       faults_(space_.fault_words(layout_.tensors().size() + 1)),
       handed_over_(layout_.tensors().size(), -1),
       idle_(layout_.tensors().size(), 1) {
-  PRIDE_CHECK(!fragments_.stream() || space_.is_host(), name,
-              ": options fragments and delay on a device: they need tensors of the host");
+  check_on_host(name, space_, !fragments_.stream(), "fragments or delay");
   outer_->state().add_text(
       "held", [this] { return std::to_string(held_); },
       [this](const std::string& text, std::size_t n_tensors, bool commit) {

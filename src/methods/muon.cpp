@@ -33,11 +33,7 @@ class Muon final : public DenseMethod<MuonRule> {
 }  // namespace
 
 extern const MethodEntry kMuon = {
-    "muon",
-    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return std::make_unique<Muon>("muon", ctx);
-    },
-    [](int) {
+    "muon", make<Muon>, [](int) {
       MethodInfo info = dense_info("Muon on the mean gradient",
                                    "Jordan et al. 2024, https://kellerjordan.github.io/posts/muon; "
                                    "scale: Liu et al. 2025, arXiv:2502.16982, eq. 4");

@@ -22,10 +22,11 @@ namespace {
 
 class OneBitAdam final : public Method {
  public:
-  explicit OneBitAdam(const MethodContext& ctx)
-      : freeze_steps_(whole_option("onebit-adam", ctx, "freeze_steps", 1, kMostSteps)),
+  OneBitAdam(const std::string& name, const MethodContext& ctx)
+      : name_(name),
+        freeze_steps_(whole_option(name, ctx, "freeze_steps", 1, kMostSteps)),
         adamw_(state_, StateKind::kShared, Space::host()),
-        mean_(Dense::kOrdered, "onebit-adam", Space::host()),
+        mean_(Dense::kOrdered, name, Space::host()),
         // p = b1 m + (1-b1) g + e;  C(p) = (||p||_2 / sqrt(n)) sign(p);  e = p - C(p)
         feedback_(Space::host(), state_, adamw_.m(), kernels::Norm::kRms, [](const StepScalars& s) {
           return kernels::Feedback{.keep = s.beta1, .take = s.one_minus_beta1, .rate = 1};
@@ -40,8 +41,9 @@ class OneBitAdam final : public Method {
   // the second moments of all tensors are those of the first freeze_steps steps
   void check_can_grow() const override {
     throw InvalidArgument(
-        "onebit-adam: tensors that are added later would have no second moments, which are made in "
-        "the first freeze_steps steps: begin a new optimizer");
+        name_ +
+        ": tensors cannot be added later: second moments are computed only in the first "
+        "freeze_steps steps; create a new optimizer");
   }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     if (!is_frozen(ctx)) return mean_.encode(b, ctx, flight);
@@ -80,6 +82,7 @@ class OneBitAdam final : public Method {
  private:
   bool is_frozen(const Round& round) const noexcept { return round.step >= freeze_steps_; }
 
+  std::string name_;
   std::int64_t freeze_steps_;
   rules::AdamW adamw_;
   DenseMean mean_;

@@ -59,4 +59,10 @@ std::size_t word_option(const std::string& method, const MethodContext& ctx,
   throw InvalidArgument(concat(method, ": option ", name, " = '", text, "': choose ", known));
 }
 
+void check_on_host(const std::string& method, const Space& space, bool supported,
+                   std::string_view option, std::string_view remedy) {
+  PRIDE_CHECK(supported || space.is_host(), method, ": option ", option,
+              " is not supported on a device; ", remedy, "use tensors in host memory");
+}
+
 }  // namespace pride::methods

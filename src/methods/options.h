@@ -26,4 +26,9 @@ bool yes_no_option(const std::string& method, const MethodContext& ctx, const st
 std::size_t word_option(const std::string& method, const MethodContext& ctx,
                         const std::string& name, std::initializer_list<std::string_view> words);
 
+// Throws InvalidArgument if a space on a device has an option that only the host supports.
+// `remedy`: what helps too, such as "choose native, or ".
+void check_on_host(const std::string& method, const Space& space, bool supported,
+                   std::string_view option, std::string_view remedy = "");
+
 }  // namespace pride::methods

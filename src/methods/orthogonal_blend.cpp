@@ -57,17 +57,17 @@ std::vector<rules::MatrixSpan> parts_of(const Matrix& matrix, bool fused, std::s
 std::vector<MethodOption> OrthogonalBlend::options(const std::string& matrix_scale) {
   return {{"iterations", "5", "Newton-Schulz iterations for a matrix, 1 to 20"},
           {"every", "1",
-           "steps between two factors of a matrix: 1 iterates in every step, k keeps the factor "
-           "for k steps, which costs a product a step (1 float of state)"},
+           "steps for which a matrix keeps its Newton-Schulz factor; 1 iterates in every step "
+           "(above 1: one product per step, 1 float of state)"},
           {"not_matrices", kNotMatrices,
-           "words, separated by commas: tensors whose names hold one of them are not taken as "
-           "matrices, nor are those with one dimension"},
+           "words, separated by commas: a tensor whose name contains one of them is not treated "
+           "as a matrix; nor is a tensor with one dimension"},
           {"fused", kFused,
-           "words, separated by commas: a matrix whose name holds one of them and whose longer "
-           "side is three times the shorter is cut in three (query, key and value)"},
+           "words, separated by commas: a matrix is split in three (query, key and value) if its "
+           "name contains one of them and its longer side is three times the shorter"},
           {"matrix_scale", matrix_scale,
-           "factor on the learning rate of a matrix: 'none'; 'fan-in', the least fan-in of all "
-           "matrices over its own; or 'rms', 0.2 times the root of its longer side"}};
+           "factor on a matrix's learning rate: 'none'; 'fan-in', the smallest fan-in of all "
+           "matrices divided by its own; or 'rms', 0.2 times the square root of its longer side"}};
 }
 
 OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext& ctx,
@@ -81,10 +81,9 @@ OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext&
       faults_(space_.fault_words(of_tensor_.size())),
       blended_(of_tensor_.size(), 0) {
   PRIDE_CHECK(space_.is_host() || on_device_, method,
-              ": on a device it needs the caller's products of matrices (the optimizer's option "
-              "orthogonalise)");
-  PRIDE_CHECK(space_.is_host() || every_ == 1, method, ": option every = ", every_,
-              " on a device: must be 1 there");
+              ": on a device set the optimizer's option orthogonalise, which multiplies matrices "
+              "there");
+  check_on_host(method, space_, every_ == 1, concat("every = ", every_), "set it to 1, or ");
   const auto rule = word_option(method, ctx, "matrix_scale", {"none", "fan-in", "rms"});
   const auto matrices = matrices_of(ctx.layout, ctx.options.at("not_matrices"));
   if (every_ > 1) factors_ = &state.add("factor", kind);

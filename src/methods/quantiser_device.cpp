@@ -20,13 +20,9 @@ std::size_t parts_of(std::size_t n) { return (n + kScaleBlock - 1) / kScaleBlock
 }  // namespace
 
 void Quantiser::check_device(const std::string& method, Space& space) const {
-  if (space.is_host()) return;
-  const auto needs_host = [&](bool wrong, const char* what) {
-    PRIDE_CHECK(!wrong, method, ": option ", what, " on a device: it needs tensors of the host");
-  };
-  needs_host(options_.scale == Scale::kGeometricMean, "scale = l0");
-  needs_host(options_.scale == Scale::kQuantile, "scale = quantile");
-  needs_host(options_.stochastic, "rounding = stochastic");
+  check_on_host(method, space, options_.scale != Scale::kGeometricMean, "scale = l0");
+  check_on_host(method, space, options_.scale != Scale::kQuantile, "scale = quantile");
+  check_on_host(method, space, !options_.stochastic, "rounding = stochastic");
 }
 
 // Copies the sums of all tensors at once, then adds them as measure() does.

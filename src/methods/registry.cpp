@@ -63,9 +63,9 @@ const MethodEntry& find(std::string_view name) {
   }
   const bool needs_blas = !rules::has_blas() && name.find("muon") != std::string_view::npos;
   throw InvalidArgument(
-      concat("method '", name, "' is not known",
+      concat("unknown method '", name, "'",
              needs_blas ? " in this build, which has no CBLAS (libopenblas-dev)" : "",
-             "; there are: ", known));
+             "; methods: ", known));
 }
 
 // A method without state, and its buckets.
@@ -80,11 +80,12 @@ struct Made {
     round.voters = query.world;
     const std::size_t n_weights = query.vote_weights.size();
     PRIDE_CHECK(n_weights == 0 || n_weights == static_cast<std::size_t>(query.world),
-                "method_cost: ", n_weights, " vote weights for ", query.world, " ranks");
+                "method_cost: ", n_weights, " vote weights given for ", query.world, " ranks");
     method = make_method(name, {layout, query.world, complete_options(name, query.options), nodes});
     const Protocol protocol = method->protocol(round);
-    PRIDE_CHECK(!nodes.known() || protocol.hierarchical, name,
-                " has no hierarchical route: it cannot use nodes");
+    PRIDE_CHECK(!nodes.known() || protocol.hierarchical,
+                "method_cost: ranks_per_node = ", query.ranks_per_node, ": ", name,
+                " has no hierarchical route");
     if (n_weights > 0) {
       const std::vector<std::int64_t> given(query.vote_weights.begin(), query.vote_weights.end());
       weights = vote_weights(name, protocol, nodes, given);
@@ -127,8 +128,8 @@ MethodInfo method_info(std::string_view name, int world,
   MethodInfo info = entry.info(world);
   info.name = entry.name;
   const Layout layout({{"w", {1}}});
-  const auto method =
-      entry.make({layout, std::min(world, info.max_world), complete_options(info.name, options)});
+  const auto method = make_method(
+      name, {layout, std::min(world, info.max_world), complete_options(info.name, options)});
   method->describe(info);
   if (info.link_bits_up == 0) info.link_bits_up = info.bits_up;
   if (info.link_bits_down == 0) info.link_bits_down = info.bits_down;
@@ -163,15 +164,25 @@ std::map<std::string, std::string> complete_options(
     known += concat(known.empty() ? "" : ", ", option.name);
   }
   for (const auto& [name, value] : given) {
-    PRIDE_CHECK(options.contains(name), method, ": no option '", name, "'; there ",
-                known.empty() ? "are none" : "is: " + known);
+    PRIDE_CHECK(options.contains(name), method, ": no option '", name, "'; ",
+                known.empty() ? "it has none" : "options: " + known);
     options[name] = value;
   }
   return options;
 }
 
+std::string methods_with(bool (*property)(const Protocol&)) {
+  std::string names;
+  const Layout layout({{"w", {1}}});
+  for (const std::string& name : method_names()) {
+    const auto method = make_method(name, {layout, 1, complete_options(name, {})});
+    if (property(method->protocol({}))) names += concat(names.empty() ? "" : ", ", name);
+  }
+  return names;
+}
+
 std::unique_ptr<Method> make_method(std::string_view name, const MethodContext& ctx) {
-  return find(name).make(ctx);
+  return find(name).make(std::string(name), ctx);
 }
 
 namespace {

@@ -30,7 +30,7 @@ FrameKind scale_frames() {
                   f.refuse("has ", scales[t], " as scale ", t);
                 }
                 if (!padding_is_zero(std::as_bytes(scales))) {
-                  f.refuse("has bits set behind its scales");
+                  f.refuse("has nonzero padding after its scales");
                 }
               }};
 }

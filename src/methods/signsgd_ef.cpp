@@ -18,15 +18,15 @@ namespace {
 
 class SignSgdErrorFeedback final : public Method {
  public:
-  explicit SignSgdErrorFeedback(const MethodContext& ctx)
-      : momentum_(static_cast<float>(number_option("signsgd-ef", ctx, "momentum", 0, 1))),
+  SignSgdErrorFeedback(const std::string& name, const MethodContext& ctx)
+      : momentum_(static_cast<float>(number_option(name, ctx, "momentum", 0, 1))),
         // m = momentum m + g;  p = lr m + e;  C(p) = (||p||_1 / n) sign(p);  e = p - C(p)
         space_(ctx.space),
         feedback_(space_, state_, state_.add("m", StateKind::kLocal), kernels::Norm::kMeanAbs,
                   [this](const StepScalars& s) {
                     return kernels::Feedback{.keep = momentum_, .take = 1, .rate = s.lr};
                   }) {
-    PRIDE_CHECK(momentum_ < 1, "signsgd-ef: option momentum = '", ctx.options.at("momentum"),
+    PRIDE_CHECK(momentum_ < 1, name, ": option momentum = '", ctx.options.at("momentum"),
                 "': give a number in [0, 1)");
   }
 
@@ -76,8 +76,8 @@ extern const MethodEntry kSignSgdEf = {
       info.on_device = true;
       info.options = {
           {"momentum", "0",
-           "of the gradients, before feedback; it wants a rate lower than (1 - momentum) "
-           "times that without"}};
+           "momentum of the gradients, before error feedback; use a rate below (1 - momentum) "
+           "times the rate without it"}};
       return info;
     }};
 

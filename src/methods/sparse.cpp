@@ -188,9 +188,8 @@ MethodInfo sparse_info(int world) {
 
 class GradientDropping final : public SparseMethod {
  public:
-  explicit GradientDropping(const MethodContext& ctx)
-      : SparseMethod("graddrop", ctx,
-                     word_option("graddrop", ctx, "threshold", {"tensor", "global"}) == 1) {}
+  GradientDropping(const std::string& name, const MethodContext& ctx)
+      : SparseMethod(name, ctx, word_option(name, ctx, "threshold", {"tensor", "global"}) == 1) {}
 
  private:
   // v = v + g;  the largest |v| are sent and cleared in v
@@ -210,12 +209,12 @@ constexpr double kFirstRatio = 0.25;  // of the warm-up: a sparsity of 75 %
 
 class DeepGradientCompression final : public SparseMethod {
  public:
-  explicit DeepGradientCompression(const MethodContext& ctx)
-      : SparseMethod("dgc", ctx, false),
-        warmup_steps_(whole_option("dgc", ctx, "warmup_steps", 0, kMostSteps)),
-        clip_(number_option("dgc", ctx, "clip", 0, 1e30)),
-        masking_(yes_no_option("dgc", ctx, "masking")),
-        nesterov_(yes_no_option("dgc", ctx, "nesterov")),
+  DeepGradientCompression(const std::string& name, const MethodContext& ctx)
+      : SparseMethod(name, ctx, false),
+        warmup_steps_(whole_option(name, ctx, "warmup_steps", 0, kMostSteps)),
+        clip_(number_option(name, ctx, "clip", 0, 1e30)),
+        masking_(yes_no_option(name, ctx, "masking")),
+        nesterov_(yes_no_option(name, ctx, "nesterov")),
         u_(state_.add("u", StateKind::kLocal)) {}
 
  private:
@@ -283,9 +282,11 @@ extern const MethodEntry kDgc = {
       info.options.insert(
           info.options.end(),
           {{"warmup_steps", "0", "steps in which the share falls from 0.25 to ratio"},
-           {"clip", "0", "local clipping: 2-norm of the gradient, divided by sqrt(N); 0: none"},
+           {"clip", "0",
+            "local clipping: a rank's gradient has at most the 2-norm clip / sqrt(N); 0: no "
+            "clipping"},
            {"masking", "yes", "momentum factor masking: what was sent leaves the momentum too"},
-           {"nesterov", "no", "'yes' takes Nesterov's momentum"}});
+           {"nesterov", "no", "'yes': Nesterov's momentum"}});
       return info;
     }};
 

@@ -24,14 +24,13 @@ namespace {
 
 class TernGrad final : public Method {
  public:
-  explicit TernGrad(const MethodContext& ctx)
+  TernGrad(const std::string& name, const MethodContext& ctx)
       : layout_(ctx.layout),
-        clip_(number_option("terngrad", ctx, "clip", 0, 1e6)),
+        clip_(number_option(name, ctx, "clip", 0, 1e6)),
         limits_(ctx.layout.tensors().size()),
         scales_(limits_.size()),
         shared_(SharedScales::Rule::kLargest, limits_.size()),
-        sgdm_(state_, StateKind::kShared, Space::host(),
-              yes_no_option("terngrad", ctx, "nesterov")) {}
+        sgdm_(state_, StateKind::kShared, Space::host(), yes_no_option(name, ctx, "nesterov")) {}
 
   Protocol protocol(const Round&) const override {
     return {.whole_gradient = true, .before = shared_.part(), .same_apply = true};
@@ -166,8 +165,8 @@ extern const MethodEntry kTernGrad = {
       info.default_lr = 0.1;
       info.default_beta1 = 0.9;
       info.options = {
-          {"clip", "2.5", "gradients are clipped at so many standard deviations; 0: not"},
-          {"nesterov", "no", "'yes' takes Nesterov's momentum"}};
+          {"clip", "2.5", "gradients are clipped at this many standard deviations; 0: no clipping"},
+          {"nesterov", "no", "'yes': Nesterov's momentum"}};
       return info;
     }};
 

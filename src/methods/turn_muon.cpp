@@ -21,11 +21,9 @@ namespace pride::methods {
 
 namespace {
 
-constexpr const char* kName = "turn-muon";
-
-Turns turns_option(const MethodContext& ctx) {
-  const auto n = whole_option(kName, ctx, "turns", 1, Turns::kMost);
-  PRIDE_CHECK(std::has_single_bit(static_cast<std::uint64_t>(n)), kName, ": option turns = '",
+Turns turns_option(const std::string& name, const MethodContext& ctx) {
+  const auto n = whole_option(name, ctx, "turns", 1, Turns::kMost);
+  PRIDE_CHECK(std::has_single_bit(static_cast<std::uint64_t>(n)), name, ": option turns = '",
               ctx.options.at("turns"), "': must be 1, 2, 4, 8, 16, 32 or 64");
   return Turns(static_cast<int>(n));
 }
@@ -48,10 +46,10 @@ std::span<std::byte> room_for(ByteBuffer& buffer, const FrameKind& kind, const S
 
 class TurnMuon final : public Method {
  public:
-  explicit TurnMuon(const MethodContext& ctx)
+  TurnMuon(const std::string& name, const MethodContext& ctx)
       : space_(ctx.space),
-        turns_(turns_option(ctx)),
-        method_(make_signs(kName, blend_context(ctx), lion_blend, false, true)) {}
+        turns_(turns_option(name, ctx)),
+        method_(make_signs(name, blend_context(ctx), lion_blend, false, true)) {}
 
   Protocol protocol(const Round& round) const override {
     Protocol protocol = method_->protocol(round);
@@ -175,13 +173,13 @@ MethodInfo turn_info(int world) {
   });
   info.options.insert(info.options.begin(),
                       {"turns", "16",
-                       "steps in which each coordinate has a vote once: 1, 2, 4, 8, 16, 32 or 64; "
-                       "it moves by the rate of so many steps"});
+                       "steps in which each coordinate is voted on once: 1, 2, 4, 8, 16, 32 or 64; "
+                       "it then moves by that many learning rates"});
   return info;
 }
 
 }  // namespace
 
-extern const MethodEntry kTurnMuon = {kName, make<TurnMuon>, turn_info};
+extern const MethodEntry kTurnMuon = {"turn-muon", make<TurnMuon>, turn_info};
 
 }  // namespace pride::methods

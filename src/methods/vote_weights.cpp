@@ -24,16 +24,6 @@ std::string text_of(std::span<const std::int64_t> weights) {
 
 }  // namespace
 
-std::string methods_of_signs() {
-  std::string names;
-  const Layout layout({{"w", {1}}});
-  for (const std::string& name : method_names()) {
-    const auto method = make_method(name, {layout, 1, complete_options(name, {})});
-    if (method->protocol({}).most_votes == 0) continue;
-    names += concat(names.empty() ? "" : ", ", name);
-  }
-  return names;
-}
 std::vector<int> vote_weights(std::string_view method, const Protocol& protocol, const Nodes& nodes,
                               std::span<const std::int64_t> given) {
   std::int64_t divisor = 0, votes = 0;
@@ -44,22 +34,23 @@ std::vector<int> vote_weights(std::string_view method, const Protocol& protocol,
     votes += given[r];
   }
   if (std::ranges::all_of(given, [&](std::int64_t w) { return w == given[0]; })) return {};
-  PRIDE_CHECK(protocol.most_votes > 0, method,
-              ": every rank has one vote, the ranks' vote weights ", "are ", text_of(given),
-              "; methods whose ranks send one sign for each coordinate ", "have weights (",
-              methods_of_signs(), ")");
+  PRIDE_CHECK(protocol.most_votes > 0, method, " has no vote weights, given are ", text_of(given),
+              "; methods with vote weights: ",
+              methods_with([](const Protocol& p) { return p.most_votes > 0; }));
   votes /= divisor;
   PRIDE_CHECK(votes <= protocol.most_votes, method, ": the ranks' vote weights ", text_of(given),
-              " over their common divisor ", divisor, " have the sum ", votes, ", at most ",
-              protocol.most_votes, "; take smaller weights");
+              ", divided by their common divisor ", divisor, ", have the sum ", votes,
+              ", must be at most ", protocol.most_votes, "; use smaller weights");
   std::vector<int> weights;
   for (const std::int64_t w : given) weights.push_back(static_cast<int>(w / divisor));
   const Round round{.voters = static_cast<int>(given.size()), .weights = weights};
   for (int h = 0; nodes.hierarchical() && h < nodes.count(); ++h) {
     const int of_node = votes_of_node(round, nodes, h);
     PRIDE_CHECK(of_node <= kMostVoteWeight, method, ": the vote weights of the ranks on the node ",
-                "of rank ", nodes.rank_at(h, 0), " have the sum ", of_node, ", at most ",
-                kMostVoteWeight, " on the hierarchical route; take smaller weights");
+                "of rank ", nodes.rank_at(h, 0), " have the sum ", of_node, ", must be at most ",
+                kMostVoteWeight,
+                " on the hierarchical route; use smaller "
+                "weights");
   }
   return weights;
 }

@@ -57,10 +57,10 @@ std::string text_of(const TensorSlot& slot) {
   std::size_t first = 0;
   while (first < most && ranks_that_differ(all, most, first).empty()) ++first;
   throw InvalidArgument(concat(
-      "optimizer: the layout of rank(s) ", ranks, " is not that of rank 0: ", counts[0],
-      " tensors on rank 0; the first that differs is number ", first,
+      "optimizer: the layouts of rank(s) ", ranks, " and of rank 0 differ: rank 0 has ", counts[0],
+      " tensors; the first difference is tensor ", first,
       first < layout.tensors().size() ? concat(" (here ", text_of(layout.tensors()[first]), ")")
-                                      : std::string(" (not there on this rank)")));
+                                      : std::string(" (missing on this rank)")));
 }
 
 const char* name_of(std::uint64_t call) {
@@ -93,7 +93,7 @@ void check_accepted(Communicator& comm, Call call, bool refused) {
     if (refusals[r] != 0) ranks += concat(ranks.empty() ? "" : ", ", r);
   }
   PRIDE_CHECK(ranks.empty() || refused, "optimizer: ", name_of(static_cast<std::uint64_t>(call)),
-              " is refused by rank(s) ", ranks, ", whose errors give the reason");
+              " fails on rank(s) ", ranks, "; their errors give the reason");
 }
 
 std::vector<std::int64_t> check_agreement(

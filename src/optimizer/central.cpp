@@ -53,11 +53,11 @@ RoundRecord Central::read(std::span<const std::byte> bytes, std::int64_t round,
                           const std::string& where) const {
   RoundRecord record = decode_record(bytes, where);
   if (record.round != round) {
-    throw CommError(concat(where, ": the record is of round ", record.round));
+    throw CommError(concat(where, ": the record is of round ", record.round, ", must be ", round));
   }
   if (record.scalars.size() != options_.groups.size()) {
     throw CommError(concat(where, ": the record has scalars of ", record.scalars.size(),
-                           " groups, this worker has ", options_.groups.size()));
+                           " groups, this worker has ", options_.groups.size(), " groups"));
   }
   rounds_.check_record(record, options_.seed, where);
   return record;
@@ -108,7 +108,7 @@ void Central::replay(View x, std::int64_t round, std::span<const std::byte> byte
   const std::uint64_t hash = hash_of(x);
   if (record.params_hash != hash) {
     throw CommError(concat(where, ": the record is for parameters with hash ", record.params_hash,
-                           ", those given have ", hash));
+                           ", the given parameters have ", hash));
   }
   apply(x, record);
 }
@@ -128,8 +128,8 @@ Pipeline::Results Central::exchange(View x, StepContext& ctx, std::span<Flight> 
   other_parameters_ = record_.params_hash != hash;
   const bool listed = std::ranges::count(record_.voters, voter_.number, &Voter::number) > 0;
   if (answer_.counted && (other_parameters_ || !listed)) {
-    throw CommError(concat(where(round), ": the ballot counts as taken, but the record is ",
-                           listed ? "for other parameters" : "without it"));
+    throw CommError(concat(where(round), ": the coordinator counted this worker's ballot, but its ",
+                           "record ", listed ? "is for other parameters" : "does not list it"));
   }
   if (other_parameters_) return Pipeline::Results::kNothing;
   take_results(record_, ctx, flights);
@@ -170,7 +170,8 @@ std::int64_t Central::take(View x) {
   client_->get_parameters(round, all.span());
   const std::uint64_t hash = replica_hash(layout_, all.span());
   if (hash != welcome_.parameters_hash) {
-    throw CommError(concat(where(round), ": the parameters before it have hash ", hash,
+    throw CommError(concat(where(round),
+                           ": the coordinator's parameters before this round have hash ", hash,
                            ", must be ", welcome_.parameters_hash));
   }
   take_replica(layout_, all.span(), method_, x);
@@ -192,14 +193,14 @@ std::int64_t Central::catch_up(View x, std::int64_t round, bool take_parameters,
   const auto take_now = [&] {
     if (!any) {
       throw CommError(concat(where(round), ": this worker's parameters are not those of the run, ",
-                             "and the coordinator has none to give"));
+                             "and the coordinator has none to send"));
     }
     report.took_parameters = true;
     return take(x);
   };
   if (!take_parameters && round > welcome_.open_round) {
     throw CommError(concat(where(welcome_.open_round), " is open, this worker is at round ", round,
-                           ": its run is another course than the coordinator's"));
+                           ": it is ahead of the coordinator's run"));
   }
   const bool gone = round < welcome_.first_record && round < welcome_.open_round;
   if (take_parameters || gone ||
@@ -211,8 +212,8 @@ std::int64_t Central::catch_up(View x, std::int64_t round, bool take_parameters,
       const RoundRecord record = read(client_->record(round), round, where(round));
       if (record.params_hash != hash_of(x)) {
         if (report.took_parameters) {
-          throw CommError(concat(where(round), ": the record is for other parameters than those ",
-                                 "that the coordinator gave"));
+          throw CommError(concat(where(round), ": the record is not for the parameters that the ",
+                                 "coordinator sent"));
         }
         round = take_now() - 1;
         continue;
@@ -229,7 +230,7 @@ std::int64_t Central::join(View x, std::int64_t done) {
   welcome_ = client_->join(description(), options_.vote_weight);
   if (welcome_.number < 0 || welcome_.number >= kMaxWorld) {
     throw CommError(concat("coordinator: this worker's number is ", welcome_.number,
-                           ", not from 0 to ", kMaxWorld - 1));
+                           ", must be from 0 to ", kMaxWorld - 1));
   }
   voter_.number = static_cast<std::uint16_t>(welcome_.number);
   if (!welcome_.parameters_round && done == welcome_.open_round) {

@@ -83,14 +83,15 @@ std::vector<StepScalars> decode_scalars(std::span<const std::byte> bytes, int gr
                                         const std::string& where) {
   const std::size_t expected = kScalarsBytes * static_cast<std::size_t>(groups);
   if (bytes.size() != expected) {
-    refuse(where, "scalars of ", bytes.size(), " bytes; ", groups, " groups have ", expected);
+    refuse(where, "the scalars have ", bytes.size(), " bytes, those of ", groups, " groups have ",
+           expected);
   }
   std::vector<StepScalars> scalars(static_cast<std::size_t>(groups));
   if (groups > 0) std::memcpy(scalars.data(), bytes.data(), bytes.size());
   for (std::size_t at = 0; at < bytes.size(); at += sizeof(float)) {
     const auto value = get<float>(bytes, at);
     if (!std::isfinite(value)) {
-      refuse(where, "a scalar of group ", at / kScalarsBytes, " is ", value);
+      refuse(where, "a scalar of group ", at / kScalarsBytes, " is ", value, ", must be finite");
     }
   }
   return scalars;
@@ -125,7 +126,7 @@ std::vector<std::byte> encode_record(const RoundRecord& r) {
 
 RoundRecord decode_record(std::span<const std::byte> bytes, const std::string& where) {
   if (bytes.size() < kRecordHeaderBytes) {
-    refuse(where, "a record of ", bytes.size(), " bytes, less than its header");
+    refuse(where, "the record has ", bytes.size(), " bytes, its header has ", kRecordHeaderBytes);
   }
   const auto must_be = [&](std::string_view field, std::uint64_t got, std::uint64_t expected) {
     if (got != expected) {
@@ -137,13 +138,15 @@ RoundRecord decode_record(std::span<const std::byte> bytes, const std::string& w
   must_be("checksum", get<std::uint64_t>(bytes, kChecksumAt), checksum(bytes));
   must_be("flags", get<std::uint16_t>(bytes, 6), 0);
   const auto groups = get<std::uint32_t>(bytes, 32), voters = get<std::uint32_t>(bytes, 36);
-  if (groups < 1 || groups > kMostGroups) refuse(where, "the record has ", groups, " groups");
-  if (voters < 1 || voters > kMaxWorld) refuse(where, "the record has ", voters, " voters");
+  if (groups < 1 || groups > kMostGroups)
+    refuse(where, "the record has ", groups, " groups, must be from 1 to ", kMostGroups);
+  if (voters < 1 || voters > kMaxWorld)
+    refuse(where, "the record has ", voters, " voters, must be from 1 to ", kMaxWorld);
   const std::size_t scalars_end = kRecordHeaderBytes + kScalarsBytes * groups;
   const std::size_t voters_end = scalars_end + kVoterBytes * voters;
   if (bytes.size() < voters_end) {
-    refuse(where, "a record of ", bytes.size(), " bytes cannot have ", groups, " groups and ",
-           voters, " voters");
+    refuse(where, "the record has ", bytes.size(), " bytes, too few for its ", groups,
+           " groups and ", voters, " voters");
   }
   must_be("bytes of frames", get<std::uint64_t>(bytes, 40), bytes.size() - voters_end);
 
@@ -151,7 +154,8 @@ RoundRecord decode_record(std::span<const std::byte> bytes, const std::string& w
   r.round = get<std::int64_t>(bytes, 8);
   r.step = get<std::int64_t>(bytes, 16);
   if (r.round < 0 || r.step < r.round) {
-    refuse(where, "the record is of round ", r.round, " and step ", r.step);
+    refuse(where, "the record is of round ", r.round, " and step ", r.step,
+           ": the round must be 0 or more, the step at least the round");
   }
   r.params_hash = get<std::uint64_t>(bytes, 24);
   r.scalars = decode_scalars(bytes.subspan(kRecordHeaderBytes, kScalarsBytes * groups),
@@ -160,7 +164,7 @@ RoundRecord decode_record(std::span<const std::byte> bytes, const std::string& w
     const Voter voter{get<std::uint16_t>(bytes, at), get<std::uint16_t>(bytes, at + 2)};
     if (voter.weight == 0 || (!r.voters.empty() && voter.number <= r.voters.back().number)) {
       refuse(where, "voter ", voter.number, " with ", voter.weight,
-             " votes: numbers must ascend, votes be 1 or more");
+             " votes: numbers must ascend, and each voter must have a vote");
     }
     r.voters.push_back(voter);
   }
@@ -186,13 +190,13 @@ CentralRound::CentralRound(const Method& method, std::span<const Bucket> buckets
                   "a coordinator cannot serve this method: the sum is the transport's own; set ",
                   "dense = ordered or bf16");
       PRIDE_CHECK(part.route == Route::kSharded && part.up.sized,
-                  "a coordinator cannot serve this method: its frames go by the ",
-                  route_name(part.route), " route or their length depends on data");
+                  "a coordinator cannot serve this method: its frames use the ",
+                  route_name(part.route), " route, or their length depends on data");
     }
   }
   PRIDE_CHECK(protocol.replays,
-              "a coordinator cannot serve this method: its workers share what no record has, "
-              "keep what a result did not apply, or exchange fragments in turn");
+              "a coordinator cannot serve this method: its workers share state that records do not "
+              "contain, keep the part of a drift that was not applied, or exchange fragments");
 }
 
 void CentralRound::for_parts(const Round& round, const VisitPart& visit) const {
@@ -269,7 +273,7 @@ void CentralRound::check_ballot(std::int64_t round, std::uint64_t seed,
     const Frame frame = frame_at(ballot, at, part.up, shard);
     const std::string where = concat(who, ": ", part.up.name, " frames of bucket ", part.bucket);
     const auto bad = open(frame, ballot_header(part, shard, r, voter), where);
-    if (bad) refuse(where, "tensor ", bad->tensor, " is not finite: this is no vote");
+    if (bad) refuse(where, "tensor ", bad->tensor, " is not finite: a ballot must be finite");
     check_payload(part.up, {frame, shard, voter.number, where}, false);
     at += part.up.all_bytes(shard);
   });
@@ -321,7 +325,8 @@ void CentralRound::check_record(const RoundRecord& record, std::uint64_t seed,
   for_parts(r, [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
     const std::size_t n = part.down.all_bytes(shard);
     if (frames.size() - at < n) {
-      refuse(where, "the record ends in the ", part.down.name, " frame of bucket ", part.bucket);
+      refuse(where, "the record ends inside the ", part.down.name, " frame of bucket ",
+             part.bucket);
     }
     const Frame frame = frame_at(frames, at, part.down, shard);
     const std::string text = concat(where, ": ", part.down.name, " frames of bucket ", part.bucket);
@@ -331,7 +336,7 @@ void CentralRound::check_record(const RoundRecord& record, std::uint64_t seed,
     at += n;
   });
   if (at != frames.size()) {
-    refuse(where, "the record has ", frames.size() - at, " bytes behind its frames");
+    refuse(where, "the record has ", frames.size() - at, " bytes after its frames");
   }
 }
 

@@ -99,7 +99,8 @@ void Follower::check(const Parameters& params, std::span<const bool> frozen) con
   if (params.is_flat()) return;
   for (const Tensor& tensor : params.each()) {
     PRIDE_CHECK(tensor.dtype == DType::kFloat32, "optimizer: apply_results(): parameters in ",
-                name_of(tensor.dtype), ", must be float32: others have masters, which are state");
+                name_of(tensor.dtype),
+                ", must be float32: other types have masters, which results do not contain");
   }
 }
 

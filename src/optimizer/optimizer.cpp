@@ -33,7 +33,7 @@ std::vector<std::size_t> Optimizer::take_released() { return impl_->take_release
 
 GroupValues& Optimizer::Impl::group(int index) {
   PRIDE_CHECK(index >= 0 && static_cast<std::size_t>(index) < groups.size(), "optimizer: group ",
-              index, " of ", groups.size());
+              index, ", there are ", groups.size(), " groups");
   return groups[static_cast<std::size_t>(index)];
 }
 
@@ -57,7 +57,7 @@ void Optimizer::add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> gro
   PRIDE_CHECK(!impl_->in_step, "optimizer: add() in the middle of a step");
   PRIDE_CHECK(impl_->refusal.empty(),
               "optimizer: add() after a step that failed: ", impl_->refusal);
-  PRIDE_CHECK(impl_->followers.empty(), "optimizer: add() after follow(): make a new optimizer");
+  PRIDE_CHECK(impl_->followers.empty(), "optimizer: add() after follow(): create a new optimizer");
   impl_->complete();
   impl_ = impl_->with(std::move(tensors), std::move(groups));
 }
@@ -110,11 +110,13 @@ void Optimizer::set_gradient_factor(float factor) {
 
 void Optimizer::scale_next_step(const float* factor) {
   PRIDE_CHECK(!impl_->in_step, "optimizer: scale_next_step() in the middle of a step");
-  PRIDE_CHECK(!impl_->workers && !impl_->central,
-              "optimizer: scale_next_step() with virtual workers or a coordinator");
+  PRIDE_CHECK(
+      !impl_->workers && !impl_->central,
+      "optimizer: scale_next_step() is not supported with virtual workers or a coordinator");
   const Protocol protocol = impl_->method->protocol({.voters = impl_->world()});
-  PRIDE_CHECK(!protocol.own_parameters, "optimizer: scale_next_step() with ", method(),
-              ": in a step without exchange no other rank knows of a gradient that is not finite");
+  PRIDE_CHECK(!protocol.own_parameters, "optimizer: scale_next_step() is not supported with ",
+              method(),
+              ": a step without exchange cannot report a non-finite gradient to all ranks");
   impl_->next_scale = {true, factor};
 }
 
@@ -267,15 +269,15 @@ void Optimizer::read(const Parameters& params, std::span<float> flat) const {
 void Optimizer::read(std::size_t tensor, std::size_t begin, std::span<float> values) const {
   const auto& tensors = impl_->layout.tensors();
   PRIDE_CHECK(!impl_->in_step, "optimizer: read() in the middle of a step");
-  PRIDE_CHECK(tensor < tensors.size(), "optimizer: read(): tensor ", tensor, " of ",
+  PRIDE_CHECK(tensor < tensors.size(), "optimizer: read(): tensor ", tensor, ", the layout has ",
               tensors.size());
   const TensorSlot& slot = tensors[tensor];
   PRIDE_CHECK(begin <= slot.n && values.size() <= slot.n - begin,
-              "optimizer: read(): ", values.size(), " values from ", begin, " on of '",
-              slot.spec.name, "', which has ", slot.n);
+              "optimizer: read(): ", values.size(), " values of '", slot.spec.name, "' from value ",
+              begin, "; it has ", slot.n);
   const View view = impl_->parameters->view();
   PRIDE_CHECK(view.flat.size() > 0 || view.places != nullptr || slot.n == 0,
-              "optimizer: read(): the parameters were not placed yet");
+              "optimizer: read(): no earlier call was given the parameters");
   const std::size_t first = slot.offset + begin;
   view.memory->read(view.f32(tensor, first, first + values.size()), values);
 }

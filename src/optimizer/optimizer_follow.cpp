@@ -9,8 +9,10 @@ namespace pride {
 std::optional<int> Optimizer::follow(Layout layout) {
   Impl& all = *impl_;
   PRIDE_CHECK(!all.in_step, "optimizer: follow() in the middle of a step");
-  PRIDE_CHECK(!all.central && !all.workers,
-              "optimizer: follow() with a coordinator or virtual workers, which have whole models");
+  PRIDE_CHECK(
+      !all.central && !all.workers,
+      "optimizer: follow() is not supported with a coordinator or virtual workers, which need "
+      "the whole model");
   if (!results_suffice(*all.method, all.world())) return std::nullopt;
   auto part = std::make_unique<Follower>(std::move(layout), all.options, all.world(), all.space);
   // of both: a method may synchronise some tensors, so that all who follow each other decide alike

@@ -79,16 +79,17 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   active_isa();  // an unusable PRIDE_ISA is reported here; kernels cannot
   check_virtual_workers(user_comm);
   const int size = world_of(user_comm);
-  PRIDE_CHECK(size <= kMaxWorld, "optimizer: ", size, " ranks; frames number at most ", kMaxWorld);
+  PRIDE_CHECK(size <= kMaxWorld, "optimizer: ", size, " ranks, must be at most ", kMaxWorld);
   info = method_info(options.method, size);
   PRIDE_CHECK(size <= info.max_world, "optimizer: ", options.method, " on ", size,
-              " ranks, at most ", info.max_world);
+              " ranks, supports at most ", info.max_world);
   PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
               "optimizer: the layout has ", layout.n_groups(), " groups, the options ",
               options.groups.size());
-  PRIDE_CHECK(!options.device || info.on_device, "optimizer: ", options.method,
-              " does not run on devices; give it tensors of the host (methods that do: ",
-              methods_on_devices(), ")");
+  PRIDE_CHECK(
+      !options.device || info.on_device, "optimizer: ", options.method,
+      " is not supported on a device; use tensors in host memory, or one of these methods: ",
+      methods_on_devices());
   options.options = complete_options(options.method, options.options);
   method = make_method(
       options.method, {layout, size, options.options, options.nodes, space, options.orthogonalise});
@@ -102,21 +103,23 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   PRIDE_CHECK(std::isfinite(options.clip_global_norm) && options.clip_global_norm >= 0,
               "optimizer: clip_global_norm = ", options.clip_global_norm,
               ", must be finite and 0 or more");
-  PRIDE_CHECK(options.clip_global_norm == 0 || protocol.mean_gradient,
-              "optimizer: clip_global_norm: ", options.method,
-              " never has the mean gradient of all ranks, so that its norm is not known; clip each "
-              "rank's own gradient instead (local clipping; `pride train`: --clip-norm)");
+  PRIDE_CHECK(
+      options.clip_global_norm == 0 || protocol.mean_gradient,
+      "optimizer: clip_global_norm: ", options.method,
+      " never has the mean gradient of all ranks, so it cannot clip it; clip each rank's own "
+      "gradient instead (local clipping; `pride train`: --clip-norm)");
   PRIDE_CHECK(options.exchange_threads >= 1 && options.exchange_threads <= kMostExchangeThreads,
               "optimizer: exchange_threads = ", options.exchange_threads, ", must be from 1 to ",
               kMostExchangeThreads);
   buckets = make_buckets(layout, options.bucket_coords, size, protocol.alignment, protocol.cuts);
   PRIDE_CHECK(!options.sum_of_parts || (!options.coordinator && options.virtual_workers == 0),
-              "optimizer: sum_of_parts with a coordinator or virtual workers, which have the whole "
-              "model");
+              "optimizer: sum_of_parts is not supported with a coordinator or virtual workers, "
+              "which need the whole model");
   PRIDE_CHECK(!options.sum_of_parts || options.non_finite != NonFinitePolicy::kSkip ||
                   (period_of(*method) == 1 && protocol.delay == 0),
-              "optimizer: sum_of_parts and non_finite = skip with ", options.method,
-              ": in a step without exchange no other part knows of a gradient that is not finite");
+              "optimizer: sum_of_parts with non_finite = skip is not supported with ",
+              options.method,
+              ": a step without exchange cannot report a non-finite gradient to the other parts");
   if (options.virtual_workers > 0) options.overlap = false;
   if (!options.coordinator) return;
   check_coordinator(user_comm);
@@ -130,38 +133,38 @@ void Optimizer::Impl::check_virtual_workers(const Communicator& user_comm) const
               ", must be from 0 to ", kMostVirtualWorkers);
   PRIDE_CHECK(n == 0 || user_comm.size() == 1, "optimizer: virtual_workers = ", n,
               " on a communicator of size ", user_comm.size(),
-              ": one process plays all workers, on a communicator of size 1");
+              ", must be 1: one process runs all virtual workers");
   PRIDE_CHECK(options.worker_weights.empty() ||
                   options.worker_weights.size() == static_cast<std::size_t>(n),
               "optimizer: ", options.worker_weights.size(), " worker_weights for ", n,
               " virtual workers");
-  PRIDE_CHECK(n == 0 || !options.coordinator,
-              "optimizer: virtual_workers with a coordinator: a process is one of its workers");
+  PRIDE_CHECK(
+      n == 0 || !options.coordinator,
+      "optimizer: virtual_workers is not supported with a coordinator: each worker is a process");
 }
 
 void Optimizer::Impl::check_coordinator(const Communicator& user_comm) const {
-  PRIDE_CHECK(user_comm.size() == 1,
-              "optimizer: a coordinator's worker has a communicator of size ", "1, not ",
-              user_comm.size());
-  PRIDE_CHECK(!options.nodes.known(), "optimizer: nodes with a coordinator: its workers are alone");
+  PRIDE_CHECK(user_comm.size() == 1, "optimizer: with a coordinator the communicator has size ",
+              user_comm.size(), ", must be 1");
+  PRIDE_CHECK(!options.nodes.known(), "optimizer: nodes are not supported with a coordinator");
   for (const TensorSlot& slot : layout.tensors()) {
-    PRIDE_CHECK(slot.to_whole == 0, "optimizer: a coordinator's worker has the whole model, and '",
-                slot.spec.name, "' is of a part (first_coord ", *slot.spec.first_coord, ")");
+    PRIDE_CHECK(slot.to_whole == 0,
+                "optimizer: a coordinator's worker needs the whole model, but '", slot.spec.name,
+                "' is part of a tensor (first_coord ", *slot.spec.first_coord, ")");
   }
   PRIDE_CHECK(
       options.clip_global_norm == 0,
-      "optimizer: clip_global_norm with a coordinator: its records have no norm; clip each ",
-      "worker's own gradient instead (local clipping)");
+      "optimizer: clip_global_norm is not supported with a coordinator: its records contain no "
+      "norm; clip each worker's own gradient instead (local clipping)");
 }
 
 void Optimizer::Impl::check_nodes(int world, bool hierarchical) const {
   const Nodes& nodes = options.nodes;
-  PRIDE_CHECK(!nodes.known() || nodes.world() == world, "optimizer: nodes of ", nodes.world(),
-              " ranks, there are ", world);
+  PRIDE_CHECK(!nodes.known() || nodes.world() == world, "optimizer: the nodes have ", nodes.world(),
+              " ranks in all, the communicator has ", world);
   PRIDE_CHECK(!nodes.known() || hierarchical, "optimizer: nodes: ", options.method,
-              " has no hierarchical route; methods whose ranks send one sign for each coordinate "
-              "have it (",
-              methods_of_signs(), ")");
+              " has no hierarchical route; methods that have it: ",
+              methods_with([](const Protocol& p) { return p.hierarchical; }));
 }
 
 // Returns the vote weights of all ranks.
@@ -203,8 +206,10 @@ std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> t
   std::ranges::move(tensors, std::back_inserter(specs));
   std::optional<Layout> grown;
   agree(Call::kAdd, [&] {
-    PRIDE_CHECK(!central, "optimizer: add() with a coordinator: all workers of its run have the ",
-                "tensors that it began with");
+    PRIDE_CHECK(
+        !central,
+        "optimizer: add() is not supported with a coordinator: its run has the tensors that it ",
+        "began with");
     if (steps_done > 0) method->check_can_grow();
     grown.emplace(std::move(specs));
     return std::vector<Setting>{};
@@ -245,8 +250,8 @@ void Optimizer::Impl::agree(Call call, const std::function<std::vector<Setting>(
 
 void Optimizer::Impl::check_parameters() {
   PRIDE_CHECK(!central,
-              "optimizer: broadcast() joins the coordinator's run, before the first step ",
-              "and after load()");
+              "optimizer: call broadcast() before the first step and after load(): it joins the ",
+              "coordinator's run");
   Communicator& comm = *comms.front();
   const View common = method->begin(parameters->view());
   for (int i = 1; i < n_workers(); ++i) workers->method(i).begin(parameters->view());

@@ -77,15 +77,14 @@ void check_of_one_run(std::span<const StateDict> ranks) {
   for (const StateDict& state : ranks) {
     const std::int64_t rank = number_in(state, "rank");
     PRIDE_CHECK(number_in(state, "world") == static_cast<std::int64_t>(ranks.size()),
-                "load: states of ", ranks.size(), " ranks given; that of rank ", rank,
-                " is of a "
-                "world of ",
-                scalar(state, "world"));
+                "load: states of ", ranks.size(), " ranks given, but that of rank ", rank,
+                " belongs to a run of ", scalar(state, "world"), " ranks");
     PRIDE_CHECK(rank < static_cast<std::int64_t>(ranks.size()) &&
                     seen[static_cast<std::size_t>(rank)]++ == 0,
-                "load: two states of rank ", rank, ", or none of another");
+                "load: a state of rank ", rank, " given; each rank from 0 to ", ranks.size() - 1,
+                " must have exactly one");
     PRIDE_CHECK(state.scalars.size() == ranks[0].scalars.size(), "load: the states of ranks ",
-                scalar(ranks[0], "rank"), " and ", rank, " do not hold the same scalars");
+                scalar(ranks[0], "rank"), " and ", rank, " have different scalars");
     for (const auto& [key, value] : ranks[0].scalars) {
       PRIDE_CHECK(key == "rank" || scalar(state, key) == value, "load: the states of ranks ",
                   scalar(ranks[0], "rank"), " and ", rank, " differ in ", key);
@@ -141,8 +140,9 @@ void Optimizer::Impl::check_same_run(const StateDict& state) const {
 // The buckets of the optimizer that saved it.
 std::vector<Bucket> Optimizer::Impl::buckets_of(const StateDict& state) const {
   const std::int64_t size = number_in(state, "bucket size"), world = number_in(state, "world");
-  PRIDE_CHECK(size >= 1 && world >= 1 && world <= kMaxWorld, "load: the state is of ", world,
-              " ranks and has a bucket size of ", size);
+  PRIDE_CHECK(size >= 1 && world >= 1 && world <= kMaxWorld, "load: the state has a world size of ",
+              world, ", must be from 1 to ", kMaxWorld, ", and a bucket size of ", size,
+              ", must be 1 or more");
   const Protocol protocol = method->protocol({.voters = this->world()});
   return make_buckets(layout, static_cast<std::size_t>(size), static_cast<int>(world),
                       protocol.alignment, protocol.cuts);
@@ -170,8 +170,8 @@ void Optimizer::Impl::load(const std::function<StateDict(int worker)>& make) {
         good = good && text >> start && start >= 0 && start <= step;
       }
       std::string more;
-      PRIDE_CHECK(good && !(text >> more), "load: the state's group starts '", found->second,
-                  "' are not first steps of ", groups.size(), " groups");
+      PRIDE_CHECK(good && !(text >> more), "load: the state's group starts are '", found->second,
+                  "', must be the first steps of ", groups.size(), " groups");
     }
     const auto size = state.scalars.find("bucket size");
     return std::vector<Setting>{
@@ -204,7 +204,7 @@ void Optimizer::Impl::move_server_state(std::span<const Bucket> from, Impl& to) 
 void Optimizer::load(const StateDict& saved) {
   PRIDE_CHECK(!impl_->in_step || impl_->workers, "optimizer: load() in the middle of a step");
   const int rank = impl_->rank(), world = impl_->world();
-  PRIDE_CHECK(impl_->n_workers() == 1, "load: one state given; load those of all ", world,
+  PRIDE_CHECK(impl_->n_workers() == 1, "load: one state given; load the states of all ", world,
               " virtual workers, or of all ranks of another run");
   std::vector<Bucket> before;
   impl_->load([&](int) {
@@ -213,7 +213,7 @@ void Optimizer::load(const StateDict& saved) {
     PRIDE_CHECK(number_in(state, "rank") == rank && number_in(state, "world") == world,
                 "load: the state is of rank ", scalar(state, "rank"), " of ",
                 scalar(state, "world"), ", this is rank ", rank, " of ", world,
-                "; load the states of all ranks to go on with another number");
+                "; load the states of all ranks to continue with another number of ranks");
     if (impl_->method->state().has(StateKind::kServer)) before = impl_->buckets_of(state);
     return state;
   });

@@ -55,8 +55,9 @@ void Optimizer::Impl::check_frozen() const {
   for (std::size_t t = 0; central && t < frozen.size(); ++t) {
     const TensorSpec& spec = layout.tensors()[t].spec;
     PRIDE_CHECK(frozen[t] == 0 || scalars[static_cast<std::size_t>(spec.group)].decay == 1,
-                "optimizer: '", spec.name, "' is frozen and has weight decay, with a coordinator: ",
-                "leave frozen tensors out, or set their weight decay to 0");
+                "optimizer: '", spec.name,
+                "' is frozen and has weight decay, which is not supported with a ",
+                "coordinator; leave out frozen tensors, or set their weight decay to 0");
   }
 }
 
@@ -100,8 +101,8 @@ void Optimizer::Impl::set_context(const Parameters& params, const char* call) {
 
 void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
   if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
-  PRIDE_CHECK(!workers, "optimizer: a step of ", n_workers(),
-              " virtual workers: hand_over() takes the gradients of each, then step_workers()");
+  PRIDE_CHECK(!workers, "optimizer: with ", n_workers(),
+              " virtual workers call hand_over() for each, then step_workers()");
   PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
   loss_scale = next_scale;
   const GradientView view = view_of(grads);
@@ -131,15 +132,16 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
 
 void Optimizer::Impl::check_unreported(std::size_t tensor) const {
   PRIDE_CHECK(in_step, "optimizer: gradient_ready() outside a step");
-  PRIDE_CHECK(tensor < reported.size(), "optimizer: tensor ", tensor, " of ", reported.size());
+  PRIDE_CHECK(tensor < reported.size(), "optimizer: gradient_ready() of tensor ", tensor,
+              ", the layout has ", reported.size(), " tensors");
   PRIDE_CHECK(reported[tensor] == 0, "optimizer: tensor '", layout.tensors()[tensor].spec.name,
               "' reported ready twice in a step");
 }
 
 void Optimizer::Impl::tensor_ready(std::size_t tensor, const ConstTensor& grad) {
   check_unreported(tensor);
-  PRIDE_CHECK(one_by_one, "optimizer: a gradient of its own for '",
-              layout.tensors()[tensor].spec.name, "' in a step that was begun with all gradients");
+  PRIDE_CHECK(one_by_one, "optimizer: gradient_ready() was given a gradient of '",
+              layout.tensors()[tensor].spec.name, "', but begin_step() was given all gradients");
   place_gradient(tensor, grad);
   submit_tensor(tensor, grad.data == nullptr && grad.n > 0);
 }
@@ -147,8 +149,8 @@ void Optimizer::Impl::tensor_ready(std::size_t tensor, const ConstTensor& grad) 
 void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_unused) {
   check_unreported(tensor);
   const TensorSlot& slot = layout.tensors()[tensor];
-  PRIDE_CHECK(!one_by_one || is_unused, "optimizer: no gradient given for '", slot.spec.name,
-              "' in a step that was begun without gradients");
+  PRIDE_CHECK(!one_by_one || is_unused, "optimizer: gradient_ready() was given no gradient of '",
+              slot.spec.name, "', nor was begin_step()");
   submit_tensor(tensor, is_unused || (slot.n > 0 && gradients[tensor].data == nullptr));
 }
 

@@ -26,7 +26,7 @@ void Optimizer::to_worker(int worker, const Parameters& params) const {
 
 void Optimizer::Impl::check_worker(int worker, const char* call) const {
   PRIDE_CHECK(workers, "optimizer: ", call, "() of virtual worker ", worker,
-              ": the optimizer was made without virtual_workers");
+              ": the optimizer has none (option virtual_workers)");
   PRIDE_CHECK(worker >= 0 && worker < n_workers(), "optimizer: ", call, "() of virtual worker ",
               worker, ", there are ", n_workers());
 }

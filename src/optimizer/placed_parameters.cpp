@@ -28,7 +28,7 @@ void PlacedParameters::check(const Tensor& tensor, std::size_t index, const char
   PRIDE_CHECK(tensor.n == slot.n, "optimizer: ", call, "(): ", tensor.n, " values given for '",
               slot.spec.name, "', which has ", slot.n);
   PRIDE_CHECK(tensor.n == 0 || tensor.data != nullptr, "optimizer: ", call, "(): '", slot.spec.name,
-              "' has no memory");
+              "' has a null pointer");
   const DType before = masters_[index].dtype;
   const bool known = each_ || masters_[index].narrow();
   PRIDE_CHECK(!known || tensor.dtype == before, "optimizer: ", call, "(): '", slot.spec.name,
@@ -41,7 +41,7 @@ void PlacedParameters::place(const Parameters& params, const char* call) {
                 "(): ", params.flat().size(), " parameters given, the layout has ",
                 layout_.flat_size(), " with padding");
     PRIDE_CHECK(!each_, "optimizer: ", call,
-                "(): one flat buffer given, each tensor by itself before");
+                "(): one flat buffer given, before each tensor by itself");
     flat_ = params.flat();
     return;
   }
@@ -128,8 +128,8 @@ void PlacedParameters::check(const StateDict& in) const {
     saved_values(in, key_of(slot), slot, StateTable::Values::kAny);
   }
   for (const auto& [key, tensor] : in.tensors) found += key.starts_with(kMasterKey) ? 1 : 0;
-  PRIDE_CHECK(found == known, "load: the state holds ", found,
-              " masters ('master/...'), of which the layout has ", known, " parameters");
+  PRIDE_CHECK(found == known, "load: the state has ", found,
+              " masters ('master/...'), the layout has parameters for ", known, " of them");
 }
 
 void PlacedParameters::load(const StateDict& in) {

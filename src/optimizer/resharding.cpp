@@ -37,7 +37,7 @@ Saved shared_by_all(std::span<const Saved* const> ranks, const std::string& key)
   const auto bits = [](const Saved* t) { return std::as_bytes(std::span(t->values)); };
   for (std::size_t r = 1; r < ranks.size(); ++r) {
     PRIDE_CHECK(std::ranges::equal(bits(ranks[r]), bits(ranks[0])), "load: tensor '", key,
-                "' is the same on all ranks, but not in the states of ranks 0 and ", r);
+                "' must be equal on all ranks, but differs in the states of ranks 0 and ", r);
   }
   return *ranks[0];
 }
@@ -84,8 +84,8 @@ StateDict state_of_rank(int rank, std::span<const StateDict> all, const Layout& 
     const std::string name = key.substr(key.find('/') + 1);
     const auto found =
         std::ranges::find(layout.tensors(), name, [](const TensorSlot& t) { return t.spec.name; });
-    PRIDE_CHECK(found != layout.tensors().end(), "load: the state holds '", key,
-                "', which no parameter has");
+    PRIDE_CHECK(found != layout.tensors().end(), "load: the state has '", key,
+                "', but the layout has no such parameter");
     const TensorSlot& slot = *found;
     std::vector<const Saved*> ranks;
     for (std::size_t r = 0; r < all.size(); ++r) {

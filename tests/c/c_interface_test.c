@@ -194,7 +194,7 @@ static void test_costs(void) {
   CHECK(weighted.bytes_down > plain.bytes_down); /* base 8 instead of 4 */
   run.options.method = "lion";
   run.options.n_options = 0;
-  CHECK_FAILS(PRIDE_INVALID, "every rank has one vote",
+  CHECK_FAILS(PRIDE_INVALID, "lion has no vote weights, given are",
               pride_method_weighted_cost(&run.options, layout, 3, 0, 0, unequal, &cost));
   pride_layout_destroy(layout);
 }

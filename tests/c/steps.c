@@ -163,7 +163,7 @@ static void tensors_apart(pride_comm* comm, void* shared) {
   CHECK(masters[0] == 1.5f && masters[1] == 1.5f);
   CHECK_OK(pride_optimizer_read(m.optimizer, 2, 0, 1, masters));
   CHECK(masters[0] == 0 && masters[1] == 1.5f);
-  CHECK_FAILS(PRIDE_INVALID, "2 values from 299 on of 'a', which has 300",
+  CHECK_FAILS(PRIDE_INVALID, "2 values of 'a' from value 299; it has 300",
               pride_optimizer_read(m.optimizer, 0, 299, 2, masters));
   CHECK_FAILS(PRIDE_INVALID, "NULL", pride_optimizer_read(m.optimizer, 0, 0, 2, NULL));
   CHECK_OK(pride_hash_tensors(params, kTensors, &bytes));

@@ -186,7 +186,7 @@ std::string error_with_users(std::size_t piece, std::uint16_t n) {
 
 TEST(PackedCounts, RefusesMoreRanksThanThereAre) {
   expect_refused(error_with_users(0, 5), "counts 5 of 4 ranks as users of tensor 0");
-  expect_refused(error_with_users(2, 1), "has ranks that use tensors beyond its 2 pieces");
+  expect_refused(error_with_users(2, 1), "has nonzero padding after the counts of its 2 pieces");
 }
 
 TEST(PackedCounts, RefusesCountsOfMoreRanksThanUseTheTensor) {

@@ -149,9 +149,9 @@ TEST(Frame, RefusesFlagsThatMeanNothingAndFieldsOfAFlagThatIsNotThere) {
   EXPECT_EQ(error_with<std::uint8_t>(6, 1), "");  // as it was: the codec
   EXPECT_NE(error_with<std::uint8_t>(7, 2).find("flags 2"), std::string::npos);
   EXPECT_NE(error_with<std::uint8_t>(7, 3).find("flags 3"), std::string::npos);
-  EXPECT_NE(error_with<std::uint32_t>(48, 1).find("a tensor in a non-finite flag"),
+  EXPECT_NE(error_with<std::uint32_t>(48, 1).find("no non-finite flag, but tensor 1"),
             std::string::npos);
-  EXPECT_NE(error_with<std::uint32_t>(52, 1).find("a rank in a non-finite flag"),
+  EXPECT_NE(error_with<std::uint32_t>(52, 1).find("no non-finite flag, but rank 1"),
             std::string::npos);
 }
 
@@ -222,7 +222,7 @@ TEST(UnusedBitsFrame, RefusesBitsWhereNoPieceIsAndAResultThatForgetsThisRank) {
                           "marks tensor 0 as unused on all ranks; this rank uses it");
   unused[0] = 4;
   testing::expect_refused(testing::error_of(kind, frame, shard),
-                          "has unused bits beyond its 2 pieces");
+                          "has unused bits set after its 2 pieces");
 }
 
 // Three words, one and one; and the unused bits of three ranks.

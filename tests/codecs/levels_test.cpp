@@ -99,7 +99,7 @@ TEST(LevelFrames, RefuseBitsWhereNoLevelIs) {
   }
   Example pieces;
   pieces.frame.span()[kHeaderBytes] = std::byte{0x06};
-  expect_refused(pieces.levels_error(), "has unused bits beyond its 2 pieces");
+  expect_refused(pieces.levels_error(), "has unused bits set after its 2 pieces");
 }
 
 TEST(LevelFrames, RefuseACodeThatNoLevelHas) {
@@ -107,7 +107,7 @@ TEST(LevelFrames, RefuseACodeThatNoLevelHas) {
     Example wrong;
     for (int bit = 0; bit < Example::kBits; ++bit) wrong.set(bit, i);
     EXPECT_EQ(wrong.levels_error(), "") << "coordinate " << i << ": the vote looks for these";
-    expect_refused(wrong.codes_error(), "has a code that no level has in tensor 0");
+    expect_refused(wrong.codes_error(), "has an invalid code (all bits set) in tensor 0");
   }
 }
 
@@ -135,7 +135,7 @@ TEST(ParticipationFrames, HaveTheBytesOfTheWireFormat) {
 TEST(ParticipationFrames, RefuseBitsWhereNoPieceIs) {
   Participation example;
   set_bit(example.unused(), 2);
-  expect_refused(example.error(), "has unused bits beyond its 2 pieces");
+  expect_refused(example.error(), "has unused bits set after its 2 pieces");
 }
 
 // The bits of sixty-four pieces and more, and of shards without any.
@@ -310,14 +310,14 @@ TEST(ValueFrames, RefuseLevelsThatHaveNoValue) {
     expect_refused(with(2, bad), " as a scale");
   }
   EXPECT_EQ(with(2, 1.0f), "");
-  expect_refused(with(3, 1.0f), "has bits set behind its scales");
+  expect_refused(with(3, 1.0f), "has nonzero padding after its scales");
   expect_refused(with(1, 1e38f),
                  "has 1e+38 as a scale, too large for the largest level, at value 64");
 
   ByteBuffer frame = zeros(n, levels(5));
   const std::span lines(numbers<std::uint64_t>(frame, 80), 15);
   for (std::size_t b = 0; b < 5; ++b) set_bit(lines, 64 * (3 * b + 2) + 9);
-  expect_refused(values_error(frame, n, levels(5)), "has a code that no level has");
+  expect_refused(values_error(frame, n, levels(5)), "has an invalid code (all bits set)");
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST(SampleFrames, RefuseBitsInThePadding) {
   for (std::size_t byte = 64 + 24 + 3; byte < 64 + 32; ++byte) {
     Example example;
     example.frame.span()[byte] = std::byte{0x10};
-    expect_refused(example.error(), "has bits set behind its samples");
+    expect_refused(example.error(), "has nonzero padding after its samples");
   }
 }
 

@@ -119,8 +119,8 @@ TEST(ScaledSigns, RefusesBitsWhereNothingIs) {
     example.frame.span()[byte] = static_cast<std::byte>(value);
     return example.error();
   };
-  expect_refused(error_with(64, 0x0A), "has unused bits beyond its 3 pieces");
-  expect_refused(error_with(84, 1), "has a scale beyond its 3 blocks");
+  expect_refused(error_with(64, 0x0A), "has unused bits set after its 3 pieces");
+  expect_refused(error_with(84, 1), "has nonzero padding after the scales of its 3 blocks");
   expect_refused(error_with(88, 0x0D), "has signs beyond the end of tensor 0");
   expect_refused(error_with(111, 0x80), "has signs beyond the end of tensor 2");
 }

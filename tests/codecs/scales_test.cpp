@@ -35,7 +35,7 @@ TEST(ScalesFrames, HaveTheBytesOfTheWireFormatAndRefuseOthers) {
   }
   scales[1] = 0;
   frame.span().back() = std::byte{1};
-  expect_refused(error_of(part.up, frame, all), "has bits set behind its scales");
+  expect_refused(error_of(part.up, frame, all), "has nonzero padding after its scales");
 }
 
 TEST(ScalesFrames, TakeFourBytesAScalePaddedToEight) {

@@ -82,7 +82,7 @@ TEST(SignFrame, RefusesBitsWhereNothingIs) {
   for (const FrameKind& kind :
        {sign_frames(), sign_frames(Codec::kAllSigns), vote_frames(false), vote_frames(true)}) {
     EXPECT_EQ(example.error_with(kind, 80, 0x03), "") << kind.name;
-    expect_refused(example.error_with(kind, 64, 0x06), "has unused bits beyond its 2 pieces");
+    expect_refused(example.error_with(kind, 64, 0x06), "has unused bits set after its 2 pieces");
     expect_refused(example.error_with(kind, 80, 0x04), "has signs beyond the end of tensor 0");
     expect_refused(example.error_with(kind, 87, 0x80), "has signs beyond the end of tensor 0");
     expect_refused(example.error_with(kind, 88, 0x08), "has signs beyond the end of tensor 1");

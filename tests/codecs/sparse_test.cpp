@@ -183,7 +183,7 @@ TEST(SparsePayload, RefusesWhatIsMalformed) {
     if (good.k % 2 == 1) {
       auto padded = with([](const SparseFrame&) {});
       padded.span().back() = std::byte{1};
-      expect_refused(padded.span(), n, "behind its values");
+      expect_refused(padded.span(), n, "after its values");
     }
   }
 }
@@ -194,7 +194,7 @@ TEST(SparsePayload, RefusesBitsBehindAnOddNumberOfValues) {
   write_sparse(std::vector<std::uint64_t>{0b111}, std::vector<float>(64, 1.0f), frame);
   ASSERT_EQ(refusal_of(frame.span(), 64), "");
   frame.span().back() = std::byte{1};
-  expect_refused(frame.span(), 64, "behind its values");
+  expect_refused(frame.span(), 64, "after its values");
 }
 
 TEST(SparsePayload, RefusesIndicesThatDoNotAscendOrReachTooFar) {
@@ -211,7 +211,7 @@ TEST(SparsePayload, RefusesIndicesThatDoNotAscendOrReachTooFar) {
   expect_refused(frame.span(), 256, "of 256 coordinates");
   view.high[0] = 3;
   view.low[0] |= std::uint64_t{1} << 20;
-  expect_refused(frame.span(), 256, "behind its indices");
+  expect_refused(frame.span(), 256, "after its indices");
 }
 
 // A bitmap of 1000 coordinates has 24 bits of padding.

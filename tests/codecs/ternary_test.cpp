@@ -91,7 +91,7 @@ TEST(TernaryFrames, RefuseCodesThatAreNone) {
   expect_refused(codes_error(codes(0, 0x40)), "has bits set beyond the end of tensor 0");
   ByteBuffer unused = codes(0, 0);
   unused.span()[kHeaderBytes] = std::byte{2};
-  expect_refused(codes_error(unused), "has unused bits beyond its 1 pieces");
+  expect_refused(codes_error(unused), "has unused bits set after its 1 pieces");
 }
 
 TEST(TernaryFrames, RefuseSumsThatCannotBe) {
@@ -109,7 +109,7 @@ TEST(TernaryFrames, RefuseSumsThatCannotBe) {
   refused(3, 0, 0, "counts 3 of 2 ranks as users of tensor 0");
   ByteBuffer padded = zeros(sum_frames(kVoters).bytes(example()));
   padded.span()[kHeaderBytes + 4] = std::byte{1};
-  expect_refused(sums_error(padded), "has ranks that use tensors beyond its 1 pieces");
+  expect_refused(sums_error(padded), "has nonzero padding after the counts of its 1 pieces");
 }
 
 TEST(TernaryFrames, RefuseSumsThatForgetThisRank) {

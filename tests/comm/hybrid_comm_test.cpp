@@ -161,7 +161,7 @@ TEST(HybridWorld, NamesTheLimitOfCommunicators) {
   } catch (const CommError& e) {
     error = e.what();
   }
-  contract::expect_contains(error, "communicators at a time with 64 threads on each process");
+  contract::expect_contains(error, "at a time with 64 threads on each process");
   MPI_Barrier(MPI_COMM_WORLD);
 }
 

@@ -200,7 +200,7 @@ TEST(Optimizers, OfACoordinatorRefuseALossScale) {
   const auto comms = make_thread_world(1);
   Optimizer optimizer(*comms[0], layout(), options);
   EXPECT_EQ(texts::error_of<InvalidArgument>([&] { optimizer.scale_next_step(nullptr); }),
-            "optimizer: scale_next_step() with virtual workers or a coordinator");
+            "optimizer: scale_next_step() is not supported with virtual workers or a coordinator");
 }
 
 TEST(Optimizers, WeighMeansBySamples) {

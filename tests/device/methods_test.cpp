@@ -340,20 +340,6 @@ TEST(Device, NamesTheTensorThatIsNotFinite) {
   }
 }
 
-TEST(Device, RefusesOptionsOfTheHost) {
-  for (const char* option :
-       {"scale=l0", "scale=quantile", "rounding=stochastic", "sync_format=bf16"}) {
-    const auto texts = testing::errors_of<InvalidArgument>(1, [&](Communicator& comm) {
-      OptimizerOptions options;
-      testing::set_method(options, std::string("lion-cub:") + option);
-      options.device = std::make_shared<TestDevice>();
-      Optimizer(comm, Layout(testing::kTensors), options);
-    });
-    EXPECT_NE(texts[0].find("on a device: it needs tensors of the host"), std::string::npos)
-        << texts[0];
-  }
-}
-
 // What the device of the tests is for.
 TEST(TestDeviceDeathTest, FindsAHostThatTouchesItsMemory) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

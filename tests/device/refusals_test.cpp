@@ -20,7 +20,30 @@ TEST(Device, RefusesAMethodOfTheHost) {
     options.device = std::make_shared<TestDevice>();
     Optimizer(comm, Layout(testing::kTensors), options);
   });
-  EXPECT_NE(texts[0].find("dgc does not run on devices"), std::string::npos) << texts[0];
+  EXPECT_NE(texts[0].find("dgc is not supported on a device"), std::string::npos) << texts[0];
+}
+
+TEST(Device, RefusesOptionsOfTheHost) {
+  for (const auto& [method, refused] :
+       {std::pair{"lion-cub:scale=l0", "lion-cub: option scale = l0"},
+        {"lion-cub:scale=quantile", "lion-cub: option scale = quantile"},
+        {"lion-cub:rounding=stochastic", "lion-cub: option rounding = stochastic"},
+        {"lion-cub:sync_format=bf16", "lion-cub: option sync_format = fp32 or bf16"},
+        {"lion:dense=bf16", "lion: option dense = bf16"},
+        {"dsm:dense=bf16", "dsm: option dense = bf16"},  // of its outer step
+        {"dlion-vote:signs=stochastic", "dlion-vote: option signs = stochastic"},
+        {"local-vote:signs=stochastic", "local-vote: option signs = stochastic"},
+        {"local-vote:h=2,delay=1", "local-vote: option fragments or delay"}}) {
+    const auto texts = testing::errors_of<InvalidArgument>(1, [&](Communicator& comm) {
+      OptimizerOptions options;
+      testing::set_method(options, method);
+      options.device = std::make_shared<TestDevice>();
+      Optimizer(comm, Layout(testing::kTensors), options);
+    });
+    EXPECT_TRUE(texts[0].starts_with(concat(refused, " is not supported on a device; ")))
+        << texts[0];
+    EXPECT_TRUE(texts[0].ends_with("use tensors in host memory")) << texts[0];
+  }
 }
 
 // Votes of orthogonalised blends may come from anywhere; the mean is orthogonalised on every rank.

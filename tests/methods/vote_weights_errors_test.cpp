@@ -55,23 +55,24 @@ TEST(VoteWeightsErrors, NameMethodAndWeightsWhereVotesHaveNone) {
       EXPECT_EQ(errors_of(method, {3, 5, 5})[0], "") << method;
       with_weights += (with_weights.empty() ? "" : ", ") + method;
     } else {
-      expect_all_contain(errors_of(method, {3, 5, 5}), method + ": every rank has one vote");
-      expect_all_contain(errors_of(method, {3, 5, 5}), "vote weights are 3, 5, 5");
+      expect_all_contain(errors_of(method, {3, 5, 5}), method + " has no vote weights");
+      expect_all_contain(errors_of(method, {3, 5, 5}), "given are 3, 5, 5");
     }
     EXPECT_EQ(errors_of(method, {3, 3, 3})[1], "") << method;
   }
-  expect_all_contain(errors_of("lion", {3, 5, 5}), "have weights (" + with_weights + ")");
+  expect_all_contain(errors_of("lion", {3, 5, 5}), "methods with vote weights: " + with_weights);
 }
 
 TEST(VoteWeightsErrors, NameTheSumThatCountsCannotHold) {
-  expect_all_contain(errors_of("dlion-avg", {65535, 1}), "have the sum 65536, at most 65535");
+  expect_all_contain(errors_of("dlion-avg", {65535, 1}),
+                     "have the sum 65536, must be at most 65535");
   expect_all_contain(errors_of("signum-avg", {65535, 32768, 3}), "at most 65535");
   EXPECT_EQ(errors_of("dlion-avg", {65534, 1})[0], "");
   EXPECT_EQ(errors_of("dlion-avg", {60000, 30000})[0], "") << "2 and 1 over their common divisor";
   EXPECT_EQ(errors_of("dlion-vote", {65535, 65534})[0], "");
   const Nodes nodes = Nodes::of_size(4, 2);
   expect_all_contain(errors_of("dlion-vote", {1, 1, 65535, 1}, nodes),
-                     "on the node of rank 2 have the sum 65536, at most 65535");
+                     "on the node of rank 2 have the sum 65536, must be at most 65535");
   EXPECT_EQ(errors_of("dlion-vote", {1, 65534, 65533, 2}, nodes)[0], "");
 }
 

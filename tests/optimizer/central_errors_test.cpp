@@ -37,7 +37,8 @@ TEST(CentralWorker, RefusesWhatItCannotDo) {
   EXPECT_NE(refusal(bad).find("coordinator cannot serve"), std::string::npos);
   bad.method = "adamw";
   bad.clip_global_norm = 1;
-  EXPECT_NE(refusal(bad).find("clip_global_norm with a coordinator"), std::string::npos);
+  EXPECT_NE(refusal(bad).find("clip_global_norm is not supported with a coordinator"),
+            std::string::npos);
 
   Worker worker(coordinator, 0, good);
   EXPECT_THROW(worker.step(), InvalidArgument) << "it has not joined";

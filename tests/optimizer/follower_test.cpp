@@ -271,7 +271,7 @@ TEST(Follower, RefusesResultsThatAreDamagedOrOfAnotherStep) {
     testing::Recording first = {{.bytes = {padded.begin(), padded.begin() + n}}};
     testing::reseal(first, {.first = 0});
     std::ranges::copy(first[0].bytes, padded.begin());
-    expect("unused bits beyond its", padded);
+    expect("unused bits set after its", padded);
 
     own.optimizer.apply_results(0, other.seen.tensors, {}, bytes);
     EXPECT_NE(other.seen.get(), Side(comm, 1, options, nullptr).seen.get());
@@ -312,7 +312,7 @@ TEST(Follower, RefusesOtherTensorsDtypesAndCalls) {
     invalid("has 2 groups, the options 1", [&] {
       Optimizer(comm, Layout({{"a", {3}}}), {}).follow(Layout({{"b", {3}, 1}}));
     });
-    invalid("follow() with a coordinator or virtual workers", [&] {
+    invalid("follow() is not supported with a coordinator or virtual workers", [&] {
       Optimizer(comm, own.layout, {.groups = {{}, {}}, .virtual_workers = 2}).follow(own.layout);
     });
     own.optimizer.begin_step(own.x.tensors);

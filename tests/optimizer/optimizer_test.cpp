@@ -69,7 +69,7 @@ TEST(Optimizer, NamesTheCallsOfRanksThatDiffer) {
 
 TEST(Optimizer, NamesTheRanksThatRefuseACall) {
   const Layout layout({{"a", {10}}});
-  const std::string others = " is refused by rank(s) 0, whose errors give the reason";
+  const std::string others = " fails on rank(s) 0; their errors give the reason";
   auto texts = testing::errors_of<InvalidArgument>(3, [&](Communicator& comm) {
     Optimizer optimizer(comm, layout, {});
     StateDict state = optimizer.save();

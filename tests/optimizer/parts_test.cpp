@@ -119,7 +119,7 @@ TEST(Parts, RanksThatHaveOtherPartsAreToldOfTheTensor) {
     if (comm.rank() == 1) tensors[1].first_coord = 128 + 160;
     texts::expect_error<InvalidArgument>(
         [&] { Optimizer(comm, Layout(tensors), {}); },
-        {"is number 1 (here 'b' of shape (20, 10), group 0, from coordinate "});
+        {"is tensor 1 (here 'b' of shape (20, 10), group 0, from coordinate "});
   });
 }
 

@@ -207,7 +207,8 @@ TEST(ReshardingErrors, NameWhatIsWrongAndChangeNothing) {
     });
   };
   refuses(good, "states of 2 ranks given", [](auto& s) { s.pop_back(); });
-  refuses(good, "two states of rank 1", [](auto& s) { s[2] = s[1]; });
+  refuses(good, "a state of rank 1 given; each rank from 0 to 2 must have exactly one",
+          [](auto& s) { s[2] = s[1]; });
   refuses(good, "differ in step", [](auto& s) { s[2].scalars["step"] = "4"; });
   refuses(good, "differ in bucket size", [](auto& s) { s[1].scalars["bucket size"] = "64"; });
   refuses(good, "bucket size of 0", [](auto& s) {
@@ -219,7 +220,7 @@ TEST(ReshardingErrors, NameWhatIsWrongAndChangeNothing) {
   refuses(good, "the state's 'error' is shared", [](auto& s) {
     for (StateDict& state : s) state.scalars["kind.error"] = "shared";
   });
-  refuses(dense, "'m/w' is the same on all ranks",
+  refuses(dense, "'m/w' must be equal on all ranks, but differs",
           [](auto& s) { s[2].tensors["m/w"].values[5] += 1; });
   refuses(dense, "not finite", [](auto& s) {
     for (StateDict& state : s) state.tensors["m/w"].values[5] = INFINITY;

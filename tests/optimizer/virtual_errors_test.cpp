@@ -50,11 +50,13 @@ TEST_F(VirtualErrors, NameTheWorkerThatIsMissingOrCameTwice) {
 
 TEST_F(VirtualErrors, NameWhatDoesNotGoWithThem) {
   Optimizer all = make(3), none = make(0);
-  EXPECT_NE(refused([&] { all.step(x_.span(), g_.span()); }).find("3 virtual workers: hand_over()"),
+  EXPECT_NE(refused([&] {
+              all.step(x_.span(), g_.span());
+            }).find("with 3 virtual workers call hand_over()"),
             std::string::npos);
   EXPECT_NE(refused([&] { all.load(all.save(0)); }).find("all 3 virtual workers"),
             std::string::npos);
-  const std::string without = "made without virtual_workers";
+  const std::string without = "has none (option virtual_workers)";
   EXPECT_NE(refused([&] { none.hand_over(0, x_.span(), g_.span()); }).find(without),
             std::string::npos);
   EXPECT_NE(refused([&] { none.to_worker(0, x_.span()); }).find(without), std::string::npos);

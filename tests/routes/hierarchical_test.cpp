@@ -238,6 +238,7 @@ std::string error_of(int world, const std::function<void(Communicator&)>& body) 
 }
 
 TEST(NodeOptions, NeedAMethodThatExchangesSigns) {
+  std::string with_route, refusal;
   for (const std::string& name : method_names()) {
     const bool signs =
         std::ranges::any_of(kSignCases, [&](const SignCase& c) { return c.method == name; }) ||
@@ -247,7 +248,10 @@ TEST(NodeOptions, NeedAMethodThatExchangesSigns) {
     });
     EXPECT_EQ(error.find(name + " has no hierarchical route") != std::string::npos, !signs)
         << name << ": '" << error << "'";
+    if (signs) with_route += (with_route.empty() ? "" : ", ") + name;
+    if (name == "turn-muon" || name == "lion") refusal = error;
   }
+  EXPECT_TRUE(refusal.ends_with("methods that have it: " + with_route)) << refusal;
   EXPECT_THROW(method_cost("lion", Layout({{"w", {100}}}), {.ranks_per_node = 2}), InvalidArgument);
 }
 
@@ -256,7 +260,7 @@ TEST(NodeOptions, MustBeOfThisWorldAndTheSameOnAllRanks) {
   EXPECT_NE(
       error_of(
           4, [&](Communicator& comm) { Optimizer(comm, layout, {.nodes = Nodes::of_size(6, 3)}); })
-          .find("nodes of 6 ranks, there are 4"),
+          .find("the nodes have 6 ranks in all, the communicator has 4"),
       std::string::npos);
   const auto error = error_of(4, [&](Communicator& comm) {
     const Shape shape{2, 2};

@@ -145,9 +145,9 @@ TEST(DeviceRuns, GoOnFromACheckpointOfTheHostAndBack) {
 
 TEST(DeviceRuns, SayWhyTheMethodIsOnTheHost) {
   const FakeGpu gpu;
-  for (const auto& [options, why] :
-       {std::pair{run_of("dgc"), "dgc has no kernels for devices"},
-        {run_of("diloco", {"h=2", "delay=1"}), "fragments and delay on a device"}}) {
+  for (const auto& [options, why] : {std::pair{run_of("dgc"), "dgc has no kernels for devices"},
+                                     {run_of("diloco", {"h=2", "delay=1"}),
+                                      "fragments or delay is not supported on a device"}}) {
     const TrainResult result = ran(options, "auto").result;
     EXPECT_TRUE(has_note(result, concat("copied to the host, where the method runs: ", why)) ||
                 has_note(result, why))
