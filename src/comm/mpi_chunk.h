@@ -9,8 +9,8 @@ namespace pride::mpi {
 
 // A message of s bytes is sent as s / limit full chunks and then one of s % limit bytes, which may
 // be empty: the first chunk that is not full ends the message, so any difference in size is
-// detected. Below Open MPI's eager limit over TCP (64 KiB): with its rendezvous protocol, used for
-// larger messages, ranks that all send to all reach half of their links' rate
+// detected. The default is below Open MPI's eager limit over TCP (64 KiB). Larger messages use its
+// rendezvous protocol, with which ranks that all send to all reach half of their links' rate
 // (docs/results/networks.md).
 inline constexpr std::size_t kDefaultChunk = std::size_t{60} << 10;
 
