@@ -1,4 +1,4 @@
-// Making a worker's model; the norm of its gradient.
+// Makes a worker's model; the norm of its gradient.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/replica.h"
 

@@ -45,7 +45,7 @@ class Gpt final : public Model {
   struct Block {
     Affine ln_1, c_attn, attn_proj, ln_2, c_fc, mlp_proj;
   };
-  // q, k and v beside each other -> what is attended to
+  // q, k and v beside each other -> the attended values
   using Attention = std::function<at::Tensor(const at::Tensor& qkv)>;
 
   Affine declare_norm(const std::string& name);

@@ -37,7 +37,7 @@ void check_same_settings(Communicator& comm, const Settings& settings) {
   }
 }
 
-// An empty part is kept, also behind a last colon: it is refused as no key=value.
+// Keeps an empty part, also behind a last colon, so that it is refused as no key=value.
 MethodChoice parse_method(const std::string& text) {
   std::size_t end = std::min(text.find(':'), text.size());
   MethodChoice choice{text.substr(0, end), {}};
