@@ -54,7 +54,7 @@ class Coordinator {
   // on. Returns the reason of a refusal, which changes nothing; empty: accepted.
   std::string obey(const Orders& orders, Time now);
 
-  // Refuses everything from now on and answers all waiting calls.
+  // Refuses all later calls, and replies to all waiting calls.
   void shutdown();
 
   Status status(Time now) const;

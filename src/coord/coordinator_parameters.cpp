@@ -15,7 +15,7 @@ using Impl = Coordinator::Impl;
 
 namespace {
 
-constexpr std::int64_t kPatience = 8;  // rounds until another worker is asked
+constexpr std::int64_t kPatience = 8;  // rounds until parameters are requested from another worker
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void Impl::ask_for_parameters(const Closing& round) {
   const bool due = try_again_at > 0 ? before >= try_again_at : none || periodic;
   const bool broken = ask && (!at(ask->number).live || before - ask->before_round >= kPatience);
   if (!(due && !ask) && !broken) return;
-  // the voter whose ballot arrived first, except the worker that was asked before
+  // the voter whose ballot arrived first, except the worker of the request in vain
   const HeldBallot* first = nullptr;
   for (std::size_t i = 0; i < round.ballots.size(); ++i) {
     const HeldBallot& ballot = round.ballots[i];

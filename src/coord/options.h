@@ -56,7 +56,7 @@ struct CoordinatorOptions {
   int registrations_per_minute = 600;   // new names
   int attempts_per_minute = 120;        // registrations, per certificate or address
   std::int64_t parameters_every = 100;  // rounds between kept parameters; 0: only the first
-  // The coordinator applies records itself (coord/shadow.h) and asks no worker for parameters.
+  // The coordinator applies records itself (coord/shadow.h) and requests no worker's parameters.
   bool shadow = false;
   bool retain_all = true;  // false: only records since the older of the newest two parameters
   std::size_t segment_bytes = std::size_t{256} << 20;

@@ -6,7 +6,7 @@
 
 namespace pride::coord {
 
-// The session is not known: register, then send the open round's ballot again.
+// The coordinator has no such session: register, then send the open round's ballot again.
 inline constexpr std::string_view kRegisterAgain = "register again";
 
 // The coordinator is about to end. It may be restarted, so repeat the call.

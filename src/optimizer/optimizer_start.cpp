@@ -234,7 +234,7 @@ std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> t
 }
 
 // Runs the body, which only checks, and compares over all ranks whether it threw InvalidArgument,
-// then what it returned: all go on, or all throw. Collective.
+// then what it returned: all ranks continue, or all throw. Collective.
 void Optimizer::Impl::agree(const char* verdict,
                             const std::function<std::vector<Setting>()>& body) {
   std::exception_ptr unusable;

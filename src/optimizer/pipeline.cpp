@@ -245,7 +245,7 @@ void Pipeline::settle(const Flight& flight) {
 
 std::optional<NonFinite> Pipeline::run_in_order() {
   std::optional<NonFinite> first;
-  // a device goes on with the next bucket while one is exchanged
+  // a device then encodes the next bucket while one is exchanged
   for (std::size_t b = 0; b < buckets_.size() && !space_.is_host(); ++b) encode(b);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     if (space_.is_host()) encode(b);

@@ -47,7 +47,7 @@ class PlacedParameters {
   void load(const StateDict& in);
   // Copies the masters of `other`, whose layout is the first tensors of this one.
   void take(const PlacedParameters& other);
-  std::uint64_t bytes() const noexcept;  // of masters, without those that wait to be placed
+  std::uint64_t bytes() const noexcept;  // of masters, except loaded ones that are not placed yet
 
  private:
   struct Master {

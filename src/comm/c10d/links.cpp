@@ -251,7 +251,7 @@ Links::Standing Links::wait(Operation& op, std::chrono::steady_clock::time_point
   return conclude(op, now);
 }
 
-// An early message is copied by the waiting thread, so that the peer's thread can go on.
+// The waiting thread copies an early message, so that the peer's thread can continue.
 Links::Standing Links::conclude(Operation& op, Standing now) {
   if (now == Standing::kDone && op.arrival) {
     if (op.size > 0) std::memcpy(op.target, op.arrival->bytes.get(), op.size);

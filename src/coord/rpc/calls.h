@@ -1,4 +1,4 @@
-// Calls to a coordinator, repeated until answered, and the bytes of their messages.
+// Calls to a coordinator, repeated until there is a reply, and the bytes of their messages.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -34,7 +34,7 @@ class Calls {
   Calls(std::string host_port, std::shared_ptr<grpc::ChannelCredentials> credentials,
         std::chrono::milliseconds patience, Notice notice, std::function<bool()> gives_up);
 
-  // Repeats the call, each attempt with this deadline, until it is answered. Throws CommError,
+  // Repeats the call, each attempt with this deadline, until there is a reply. Throws CommError,
   // naming the coordinator and `what`, if the patience ends or the coordinator refuses.
   template <typename Request, typename Reply>
   Reply call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
