@@ -27,7 +27,7 @@ void Impl::ask_for_parameters(const Closing& round) {
   const bool due = try_again_at > 0 ? before >= try_again_at : none || periodic;
   const bool broken = ask && (!at(ask->number).live || before - ask->before_round >= kPatience);
   if (!(due && !ask) && !broken) return;
-  // the voter whose ballot arrived first, except the worker of the request in vain
+  // the voter whose ballot arrived first, except the worker that did not send its parameters
   const HeldBallot* first = nullptr;
   for (std::size_t i = 0; i < round.ballots.size(); ++i) {
     const HeldBallot& ballot = round.ballots[i];

@@ -163,7 +163,7 @@ void Central::give(View x, std::int64_t round) {
   client_->put_parameters(round, replica_hash(layout_, all.span()), all.span());
 }
 
-// Adopts the coordinator's newest parameters. Returns the round to which they belong.
+// Adopts the coordinator's newest parameters, and returns the round before which they are.
 std::int64_t Central::take(View x) {
   const std::int64_t round = *welcome_.parameters_round;
   FlatBuffer all(replica_floats(method_, layout_));
