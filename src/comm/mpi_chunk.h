@@ -18,7 +18,7 @@ inline constexpr std::size_t kDefaultChunk = std::size_t{60} << 10;
 // one.
 inline constexpr std::size_t kLongestSum = std::size_t{1} << 30;
 
-// For communicators made from now on. All ranks must use the same. REQUIRES: 1 <= limit < 2^31.
+// Sets the limit of communicators made later. REQUIRES: 1 <= limit < 2^31, the same on all ranks.
 void set_chunk_limit(std::size_t limit);
 std::size_t chunk_limit() noexcept;
 

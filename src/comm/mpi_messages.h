@@ -128,7 +128,7 @@ class Messages {
   Pending pending_;
   // receives without an arrived message, by process and tag, in the order started
   std::map<std::pair<int, int>, std::deque<Operation*>> expected_;
-  std::vector<Operation*> sends_;  // with chunks that have not begun
+  std::vector<Operation*> sends_;  // sends with chunks that have not begun
   std::size_t begun_ = 0;
 };
 

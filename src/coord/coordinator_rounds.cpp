@@ -85,7 +85,7 @@ void Impl::start_closing(Work& work, Close how) {
 
 // A task of run_later(): one at a time.
 void Impl::close(std::shared_ptr<Closing> round) {
-  const auto began = std::chrono::steady_clock::now();  // only a measurement
+  const auto began = std::chrono::steady_clock::now();  // measures `served`; decides nothing
   std::string why;
   std::optional<Known> known;
   try {

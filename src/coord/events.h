@@ -23,7 +23,7 @@ struct VoterReport {
   std::string name;
   int weight = 1;
   Seconds waited{0};                // from its ballot to the closing
-  std::optional<double> agreement;  // of its signs with the median other worker's: coord/weights.h
+  std::optional<double> agreement;  // with the median other worker's signs: coord/weights.h
   std::optional<double> loss;
 };
 

@@ -34,7 +34,7 @@ struct JournalSegment {
   std::filesystem::path file;
   std::int64_t first_round = 0;
   std::vector<JournalEntry> entries;
-  std::uint64_t good_bytes = 0;  // from here on the file is torn, if it is longer
+  std::uint64_t good_bytes = 0;  // a longer file is torn from here on
   std::uint64_t file_bytes = 0;
 };
 

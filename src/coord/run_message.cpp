@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kMostCoordinates = std::uint64_t{1} << 40;
 constexpr std::size_t kMostGroups = 4096;
-constexpr std::size_t kLongestText = 80;  // of a value in a refusal
+constexpr std::size_t kLongestText = 80;  // letters of a value in a refusal
 constexpr std::ptrdiff_t kBefore = 20;    // letters shown before the first difference
 constexpr const char* kSteps = "steps";   // a setting
 constexpr std::uint64_t kMostBuckets = std::uint64_t{1} << 22;

@@ -9,7 +9,7 @@
 namespace pride::coord {
 namespace {
 
-// Not set: no coordinate is used by both.
+// The share of equal signs. Not set: no coordinate is used by both.
 std::optional<double> agreement_of(const Serving::Signs& a, const Serving::Signs& b) {
   std::int64_t same = 0, seen = 0;
   for (std::size_t w = 0; w < std::min(a.words.size(), b.words.size()); ++w) {

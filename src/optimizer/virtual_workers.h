@@ -53,7 +53,7 @@ class VirtualWorkers {
   // Gives up the step: no gradient counts as handed over.
   void forget();
 
-  // Of the last step.
+  // The next three are of the last step.
   const Traffic& traffic(int worker) const {
     return workers_[static_cast<std::size_t>(worker)].traffic;
   }

@@ -100,7 +100,7 @@ class ChoiceTask final : public Task {
     return batch_of(rows);
   }
 
-  // All choices, the wrong ones too.
+  // Rows of all choices, including the wrong ones.
   Batch eval_batch(std::size_t index) const override {
     return batch_of_choices(questions_of(index));
   }

@@ -77,7 +77,7 @@ Tokens tokens_of(std::vector<std::uint8_t> bytes) {
 // part of a file: all of it, the first nine tenths, or the rest
 enum class Side { kAll, kFront, kBack };
 
-// Only tokens in use are read from disk and checked.
+// Reads from disk and checks only the tokens in use.
 Tokens tokens_of(std::vector<Shard> shards, Side side, std::size_t vocabulary) {
   Tokens tokens;
   std::size_t first = 0;

@@ -84,7 +84,7 @@ class Worker {
   std::vector<Feed> feeds_;            // by player
   double loss_ = 0;                    // of this rank's gradient
   std::string place_;                  // where the method runs, for the log; empty: on the CPU
-  Optimizer optimizer_;                // of the shared tensors: all, without --personal
+  Optimizer optimizer_;                // of the shared tensors; without --personal of all
   std::vector<Participation> rounds_;  // by player
   std::optional<Personal> personal_;
   std::chrono::steady_clock::time_point began_;

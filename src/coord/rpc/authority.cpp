@@ -75,7 +75,7 @@ void extend(X509& certificate, X509& issuer, int nid, const std::string& value) 
   check(extension && X509_add_ext(&certificate, extension.get(), -1) == 1, value.c_str());
 }
 
-// All but issuer, extensions and signature.
+// A certificate without issuer, extensions and signature.
 X509Ptr begin_certificate(const std::string& name, EVP_PKEY* key, Validity validity) {
   X509Ptr certificate(X509_new());
   check(certificate != nullptr && X509_set_version(certificate.get(), X509_VERSION_3) == 1,

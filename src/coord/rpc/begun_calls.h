@@ -14,7 +14,7 @@ class BegunCalls {
   std::int64_t count(const std::string& address);
 
  private:
-  std::int64_t socket_ = 0;  // its number in channelz
+  std::int64_t socket_ = 0;  // the connection's number in channelz
 };
 
 }  // namespace pride::coord

@@ -63,7 +63,7 @@ Client::~Client() {
   }
   wake_.notify_all();
   calls_.stop();
-  if (!beats_.joinable()) return;  // it has not joined
+  if (!beats_.joinable()) return;  // this client never joined
   beats_.join();
   calls_.resume();
   leave();

@@ -25,7 +25,7 @@ struct TokenizeOptions {
   ShardLayout layout = ShardLayout::kPlain;
   EndOfText end_of_text = EndOfText::kAfter;
   std::uint64_t shard_tokens = 0;  // 0: one file, train.bin or val.bin; else train_000001.bin, ...
-  double valid_share = 0.1;        // of documents, or of the bytes of the only one
+  double valid_share = 0.1;        // of the documents; of a single document's bytes
   std::string field = "text";      // of a line of a *.jsonl file
   bool named_ends = false;         // <|endoftext|> in a text is the token
 };

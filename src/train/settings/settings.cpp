@@ -90,7 +90,7 @@ int ranks_per_node(const std::string& value) {
   return error == std::errc() && stopped == end && number > 0 ? number : 0;
 }
 
-// By rank: the first rank on the same machine.
+// For each rank the first rank on its machine.
 std::vector<int> node_of_rank(Communicator& comm) {
   using Name = std::array<char, 512>;
   Name mine{};

@@ -11,7 +11,7 @@ namespace pride::train {
 namespace {
 
 struct Lead {
-  std::size_t length = 0;                       // of the character; 0: no character begins so
+  std::size_t length = 0;                       // of the character; 0: none begins with this byte
   unsigned char lowest = 0x80, highest = 0xBF;  // of the second byte
 };
 

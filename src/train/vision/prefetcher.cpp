@@ -76,7 +76,7 @@ Prefetcher::Batch* Prefetcher::open_batch() {
   return nullptr;
 }
 
-// All rows below one that fails are taken already, so the first failing row is always found.
+// All rows below a failing row have begun already, so the first failing row is always found.
 void Prefetcher::make_row(Batch& batch, std::unique_lock<std::mutex>& lock) {
   const std::size_t row = batch.next++;
   ++batch.running;

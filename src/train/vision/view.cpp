@@ -23,7 +23,7 @@ double uniform(PhiloxStream& bits, double low, double high) {
   return low + (high - low) * static_cast<double>(bits.next_u64() >> 11) * 0x1p-53;
 }
 
-// As Python's round: halves to the even neighbour.
+// Rounds as Python does: halves to the even neighbour.
 int rounded(double value) { return static_cast<int>(std::nearbyint(value)); }
 
 Box centred(int width, int height, int part_width, int part_height) {
