@@ -91,8 +91,8 @@ void add_what_to_compare(CLI::App& app, CompareOptions& o) {
 void add_tuning(CLI::App& app, CompareOptions& o) {
   app.add_flag("--tune", o.tune,
                "First tune each method's learning rate (1, 3, 10, ...) and beta2 (--tune-beta2) by "
-               "the final loss on --tune-seed. The search starts next to the method's default rate "
-               "(or --lr) and stops when no neighbour of the best point is better");
+               "the final loss on --tune-seed. The search starts next to the rate of a run without "
+               "--tune and stops when no neighbour of the best point is better");
   app.add_option("--tune-beta2", o.tune_beta2,
                  "Values of beta2 for --tune, ascending, separated by commas; none: tune only "
                  "rates. Default: 0.9,0.95,0.98,0.99; for methods whose beta2 averages squares "
@@ -176,17 +176,6 @@ void apply_set(const std::string& text, Experiment& experiment) {
   own->second.axes.push_back({flag, {set.value}});
 }
 
-// The rate from which a method's search starts: its own, that of all, or the method's default.
-double first_rate(const Experiment& experiment, const std::string& label) {
-  const OwnSettings& own = experiment.own.at(label);
-  FlagValues flags = experiment.shared;
-  for (const Axis& axis : own.axes) flags[axis.flag] = axis.values;
-  flags["method"] = {own.method};
-  flags.erase(kMethodOption);
-  const TrainOptions options = parse_train(arguments_of(flags));
-  return options.lr.value_or(method_info(own.method, 1).default_lr);
-}
-
 const std::vector<std::string> kNone = {"none"};
 
 // "none" alone, or numbers of [0, 1), ascending.
@@ -211,11 +200,7 @@ void add_search(const CompareOptions& o, Experiment& experiment) {
   if (o.tune_steps) tuning.flags["steps"] = {concat(*o.tune_steps)};
   for (auto& [label, own] : experiment.own) {
     const MethodInfo info = method_info(own.method, 1);
-    try {
-      own.tune.push_back(rate_axis(first_rate(experiment, label)));
-    } catch (const InvalidArgument& error) {
-      throw InvalidArgument(concat(label, ": ", error.what()));
-    }
+    own.tune.push_back({"lr", {}});  // around the rate of a run
     std::vector<std::string> values = o.tune_beta2;
     if (values.empty()) values = info.default_eps > 0 ? kBeta2OfSquares : kBeta2;
     if (info.default_beta2 == 0 || values == kNone) continue;

@@ -33,9 +33,12 @@ void put(FlagValues& flags, const std::string& flag, std::vector<std::string> va
   flags[flag] = std::move(values);
 }
 
+// An axis without values gets those around a run's rate.
 double n_points(const std::vector<Axis>& axes) {
   double n = 1;
-  for (const Axis& axis : axes) n *= static_cast<double>(axis.values.size());
+  for (const Axis& axis : axes) {
+    n *= static_cast<double>(axis.values.empty() ? kMostTrials : axis.values.size());
+  }
   return n;
 }
 

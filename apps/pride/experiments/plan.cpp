@@ -129,6 +129,19 @@ void check_method(const Experiment& experiment, const Cell& cell) {
   }
 }
 
+// Rates to search around that of a run, where the experiment gives none.
+void fill_rates(Cell& cell, const Run& run) {
+  for (Axis& axis : cell.tune) {
+    if (!axis.values.empty()) continue;
+    PRIDE_CHECK(run.refused.empty(), cell.label, ": ", run.refused);
+    try {
+      axis = rate_axis(parse_train(arguments_of(cell.flags)).lr.value_or(run.rate));
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(concat(cell.label, ": ", error.what()));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> arguments_of(const FlagValues& flags) {
@@ -165,9 +178,9 @@ ExperimentPlan::ExperimentPlan(Experiment wanted, FlagValues instead, fs::path f
   // if no run can start, the file is wrong; it is not a sweep with failed runs
   std::string first;
   bool some = false;
-  for (const Cell& cell : cells) {
+  for (Cell& cell : cells) {
     check_method(experiment, cell);
-    checked(cell.flags);  // throws if the task lacks what [tune] chooses by
+    fill_rates(cell, checked(cell.flags));  // throws if the task lacks what [tune] chooses by
     if (some && !experiment.all_or_none) continue;
     const std::string refused = why_not(cell);
     PRIDE_CHECK(refused.empty() || !experiment.all_or_none, cell.label, ": ", refused);

@@ -162,7 +162,7 @@ std::vector<Flag> method_flags() {
           "enters the method. 0: none"),
       own("clip-global-norm", &O::clip_global_norm,
           "Scales the mean gradient of all workers down to this 2-norm. Only for methods that have "
-          "it: adamw, sgdm, lion. 0: none"),
+          "it: adamw, sgdm, lion, muon. 0: none"),
       method("non-finite", &O::non_finite, Role::kTraining,
              "On NaN or Inf in a gradient: raise (stop all workers with an error) or skip (drop "
              "the step on all workers; 20 dropped steps in a row are an error)",
