@@ -9,8 +9,14 @@ import re
 from typing import Union
 
 import torch
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint import state_dict as dcp_state
+
+try:
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint import state_dict as dcp_state
+except ImportError as error:
+    raise ImportError(
+        "pride.checkpoint needs torch.distributed.checkpoint of torch 2.2 or newer, this is torch "
+        f"{torch.__version__}; save one file per rank, or consolidate_state_dict()") from error
 
 from .errors import DataError
 from .optimizer import Optimizer

@@ -1,4 +1,4 @@
-// Start-up check: do all ranks mean the same training run?
+// Agreement between ranks before a collective call: the same call, settings and tensors.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,6 +18,17 @@ std::vector<std::uint64_t> gather_rows(Communicator& comm, const std::vector<std
 // "1, 3": the ranks whose entry k differs from rank 0's in rows of that width; empty if none.
 std::string ranks_that_differ(const std::vector<std::uint64_t>& rows, std::size_t width,
                               std::size_t k);
+
+// The collective calls of an optimizer that begin with an agreement.
+enum class Call : std::uint64_t { kConstruct, kAdd, kBroadcast, kLoad, kFirstStep };
+
+// This value of every rank. Collective. Throws InvalidArgument on every rank if the ranks make
+// different calls, naming them.
+std::vector<std::uint64_t> gather_calls(Communicator& comm, Call call, std::uint64_t value);
+
+// Throws InvalidArgument if another rank refuses the call, naming the ranks that do; on a rank that
+// refuses it, returns. Collective, and throws as gather_calls().
+void check_accepted(Communicator& comm, Call call, bool refused);
 
 // Compares the layout and the digests of named settings over all ranks. Throws InvalidArgument
 // on every rank, naming the first setting that differs and the ranks that differ from rank 0; of a

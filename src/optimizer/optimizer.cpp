@@ -65,12 +65,19 @@ void Optimizer::add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> gro
 void Optimizer::place(const Parameters& params) { impl_->place(params, "place"); }
 
 void Optimizer::broadcast(const Parameters& params) {
-  impl_->place(params, "broadcast");
+  Communicator& comm = *impl_->comms.front();
+  std::exception_ptr unusable;
+  try {
+    impl_->place(params, "broadcast");
+  } catch (const InvalidArgument&) {
+    unusable = std::current_exception();
+  }
+  check_accepted(comm, Call::kBroadcast, unusable != nullptr);
+  if (unusable) std::rethrow_exception(unusable);
   impl_->complete();
   if (impl_->central) return impl_->join();
-  Communicator& comm = *impl_->comms.front();
-  const Communicator::Scope scope(comm, "broadcast of the parameters");
   if (comm.size() == 1) return;
+  const Communicator::Scope scope(comm, "broadcast of the parameters");
   const View view = impl_->parameters->view();
   Space& space = impl_->space;
   std::vector<float> room;

@@ -10,6 +10,7 @@
 
 #include "base/bucket.h"
 #include "methods/method.h"
+#include "optimizer/agreement.h"
 #include "optimizer/central.h"
 #include "optimizer/follower.h"
 #include "optimizer/pipeline.h"
@@ -40,7 +41,7 @@ struct Optimizer::Impl {
   GroupValues& group(int index);
   Follower& follower(int part, const char* call) const;
   using Setting = std::pair<std::string, std::uint64_t>;
-  void agree(const char* verdict, const std::function<std::vector<Setting>()>& body);
+  void agree(Call call, const std::function<std::vector<Setting>()>& body);
   void check_parameters();
   void place(const Parameters& params, const char* call);
   void follow(const Parameters& params, const char* call);
@@ -51,7 +52,7 @@ struct Optimizer::Impl {
   void check_same_run(const StateDict& state) const;
   std::vector<Bucket> buckets_of(const StateDict& state) const;
   void check_nodes(int world, bool hierarchical) const;
-  std::vector<std::int64_t> check_ranks_agree(Communicator& user_comm, bool usable);
+  std::vector<std::int64_t> check_ranks_agree(Communicator& user_comm);
   Round round_of(std::int64_t step) const;
   Cost cost_of(std::int64_t step) const;
   bool ends_round(std::int64_t step) const {

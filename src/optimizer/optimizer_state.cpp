@@ -156,7 +156,7 @@ void Optimizer::Impl::load(const std::function<StateDict(int worker)>& make) {
   std::int64_t step = 0;
   std::vector<std::int64_t> starts(groups.size(), 0);
   const int last = n_workers() - 1;
-  agree("verdict on the state to load (usable or not)", [&] {
+  agree(Call::kLoad, [&] {
     for (int i = 0; i <= last; ++i) {
       state = make(i);
       table(i).check(layout, state);
