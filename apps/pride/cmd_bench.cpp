@@ -292,7 +292,7 @@ void run_gpu_kernels(const KernelArguments& args) {
   bench_gpu_kernels(*device, args.how, args.filter, rates.memory,
                     [&](const GpuCell& cell) { print.row(fields_of(cell)); });
   print.note(
-      "GB/s: bytes read and written, at the median. x copy: the time of a copy of as many bytes "
+      "GB/s: bytes read and written, at the median. of copy: the time of a copy of as many bytes "
       "over it; small tensors lie in the GPU's cache, or the launch takes longest.\n"
       "wrong: arrays without the bits that the host makes of them.");
 }

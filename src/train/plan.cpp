@@ -1,5 +1,5 @@
-// Help that comes from the registries, the check of a run's settings, the plan that they make, and
-// what ranks settle among themselves before they train.
+// Help from the registries, the check of a run's settings, its plan, and the agreement of the ranks
+// before training.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
@@ -75,7 +75,7 @@ void fill_freeze_steps(const MethodInfo& method, TrainPlan& plan) {
                               "=N sets another number"));
 }
 
-// Methods whose steps are as large as their rate, as signs and Adam's are, take the model's scale.
+// Steps of signs and of Adam are as large as the rate, so these methods take the model's scale.
 void fill_rate(const MethodInfo& method, TrainPlan& plan) {
   constexpr double kLargestOfSuchMethods = 1e-3;
   const double scale = method.default_lr <= kLargestOfSuchMethods ? plan.task->model().lr_scale : 1;
@@ -129,8 +129,8 @@ void deal_data(TrainPlan& plan) {
       "this worker draws from all of its data; --shards N divides them into N parts");
 }
 
-// Settings that must be equal on all workers of a coordinator's run, besides those that the
-// optimizer compares.
+// Settings that must be equal on all workers of a coordinator's run, in addition to those of the
+// optimizer.
 std::string run_settings(const TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   nlohmann::ordered_json settings = {
@@ -217,7 +217,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
 
 namespace {
 
-// The texts of `all`, with `between` between them.
+// The texts of `all`, separated by `between`.
 template <typename Item, typename Text = std::identity>
 std::string joined(const std::vector<Item>& all, const char* between = ", ",
                    const Text& text = {}) {

@@ -1,5 +1,5 @@
-// Calls of workers and what they are answered: registrations, ballots, waits. The
-// oracle of results is a replica that applies records (run_of_signs.h).
+// Calls of workers and their replies: registrations, ballots, waits. The oracle of results is a
+// replica that applies records (run_of_signs.h).
 // SPDX-License-Identifier: Apache-2.0
 #include "coord/coordinator.h"
 

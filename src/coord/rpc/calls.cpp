@@ -50,7 +50,7 @@ bool is_final(const grpc::Status& status) {
   return says("is not in peer certificate");
 }
 
-// A connection that ended before a refusal: the reason is unknown.
+// gRPC's text if a connection ended before a refusal: the reason is unknown.
 constexpr const char* kCutShort = "tcp handshaker shutdown";
 
 std::string reason_of(const grpc::Status& status, bool answered) {

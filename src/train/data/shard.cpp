@@ -56,7 +56,7 @@ std::size_t check_header(const path& file, std::span<const std::byte> bytes) {
   return n;
 }
 
-// UTF-8 without control characters, for long enough that no tokens look like it.
+// True for UTF-8 without control characters that is too long to be tokens by chance.
 bool begins_with_text(std::span<const std::byte> bytes) {
   constexpr std::size_t kLeast = 64, kMost = 4096;
   if (bytes.size() < kLeast) return false;

@@ -37,7 +37,7 @@ void check_same_settings(Communicator& comm, const Settings& settings) {
   }
 }
 
-// An empty part is kept, also behind a last colon: it is refused as no key=value.
+// Keeps an empty part, also behind a last colon, so that it is refused as no key=value.
 MethodChoice parse_method(const std::string& text) {
   std::size_t end = std::min(text.find(':'), text.size());
   MethodChoice choice{text.substr(0, end), {}};
@@ -90,7 +90,7 @@ int ranks_per_node(const std::string& value) {
   return error == std::errc() && stopped == end && number > 0 ? number : 0;
 }
 
-// By rank: the first rank on the same machine.
+// For each rank the first rank on its machine.
 std::vector<int> node_of_rank(Communicator& comm) {
   using Name = std::array<char, 512>;
   Name mine{};
