@@ -43,7 +43,7 @@ die() {
 
 has_stage() { [[ ,$stages, == *,$1,* ]]; }
 
-# A file of the build, by its path there.
+# program PATH: prints where the file with this path in build/core is.
 program() {
   if [ -d "$here/bin" ]; then
     printf '%s\n' "$here/bin/$(basename "$1")"
@@ -57,7 +57,7 @@ has_gpu() {
   [ -e /dev/nvidia0 ]
 }
 
-# stage NAME SECONDS COMMAND...: fails the run, and goes on with the next one. The whole run has a limit, too.
+# stage NAME SECONDS COMMAND...: notes a failure; later stages still run. The whole run has a limit, too.
 stage() {
   local name=$1 most=$2 left=$((seconds_in_all - SECONDS)) begin=$SECONDS status=0
   shift 2
@@ -83,7 +83,7 @@ run_tests() {
   local info
   info=$(program apps/pride/pride)
   if [ -x "$info" ]; then "$info" info; fi
-  # a GPU that pride cannot use is a failure, not a test left out
+  # a GPU that pride cannot use is a failure, not a skipped test
   PRIDE_TEST_NEEDS_GPU=1 "$(program tests/device/cuda/cuda_device_test)" --gtest_brief=1
 }
 
@@ -107,7 +107,7 @@ run_step() {
 }
 run_kernels() { "$(program apps/pride/pride)" bench kernels --device cuda --sizes 1e6,1e8,1e9; }
 
-# Programs, the fake libraries of the tests beside them, and what ldd finds in no folder of every system.
+# Copies the programs, the tests' fake libraries, and the shared libraries that not every system has.
 run_pack() {
   local folder=$1 name library
   mkdir -p "$folder/bin"

@@ -69,7 +69,7 @@ def main():
             "pride vote, overlap": vote(True)}
     generator = torch.Generator().manual_seed(rank)
     times = {name: [] for name in rows}
-    for rep in range(-3, args.reps):  # the first rounds warm up, and hold pride's start-up checks
+    for rep in range(-3, args.reps):  # the first rounds warm up and include pride's start-up checks
         for name, (net, optimizer) in rows.items():
             windows = torch.randint(256, (args.batch, args.context + 1), generator=generator)
             dist.barrier()

@@ -28,7 +28,7 @@ bool hides(const PlanFacts& facts, const PlanRow& row) {
   return step_on(facts.network, facts, row) <= kHidden * step_on(none, facts, row);
 }
 
-// In the row's buckets or in fewer, which wait for fewer messages.
+// True if it hides with the row's number of buckets, or with fewer, which wait for fewer messages.
 bool hides(const PlanFacts& facts, PlanRow row, const auto& model) {
   for (; row.buckets >= 1; row.buckets /= 2) {
     row.method = model(row.buckets);

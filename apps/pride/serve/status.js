@@ -1,4 +1,4 @@
-// Reads /status.json every other second and shows it. What others named is text, never markup.
+// Reads /status.json every two seconds and shows it. Names from workers are text, never markup.
 // SPDX-License-Identifier: Apache-2.0
 "use strict";
 const at = (id) => document.getElementById(id);

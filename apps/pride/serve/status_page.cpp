@@ -46,7 +46,7 @@ Json round_json(const coord::RoundReport& round) {
           {"loss", or_null(round.loss)}};
 }
 
-// Of a label's value.
+// The value of a label, quoted for Prometheus.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
