@@ -10,7 +10,7 @@ usage: scripts/gpu.sh [options]
 
 Runs the stages on this machine's first GPU of CUDA, within 8 minutes. The table of kernels comes last.
 
-  build      the preset `core` in build/core, or what of it is missing
+  build      the preset `core` in build/core, as far as it is missing
   tests      pride info, then the tests of a CUDA device: kernels against the host's bits, a tensor of 2.2e9
              coordinates, events, streams
   sanitizer  compute-sanitizer's memcheck and racecheck over the kernels, small sizes

@@ -249,8 +249,7 @@ void add_plan(CLI::App& command) {
             {0.01, 1024})
       ->group("Network");
   add_value(command, "--methods", args->methods, kMethodsHelp)->delimiter(',');
-  add_value(command, "--exchange-threads", args->exchange_threads, "Buckets on their way at a time",
-            {1, 16});
+  add_value(command, "--exchange-threads", args->exchange_threads, "Buckets in flight", {1, 16});
   add_value(command, "--seconds", args->seconds, "Minimum seconds per measurement", {0.001, 3600});
   command.add_flag("--json", args->json, "Print JSON");
   command.footer(

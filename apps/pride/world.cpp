@@ -70,7 +70,7 @@ void meet_processes(const Workers& workers) {
     // ends the process, because MPI still uses `threads`. Every process reports, because process 0
     // may be the missing one
     leave_job(process, Error(concat("start: not all ", n_processes, " processes of this MPI job ",
-                                    "have come within ", workers.timeout.count(), " ms")));
+                                    "have started within ", workers.timeout.count(), " ms")));
   }
   const auto other = std::ranges::find_if(threads, [&](int t) { return t != threads[0]; });
   if (other == threads.end()) return;

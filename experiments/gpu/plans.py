@@ -233,7 +233,7 @@ EXPERIMENTS = {
     "speed": ("images and tokens a second beside torch's AdamW, the same total batch", speed),
     "cifar": ("CIFAR-10, the paper's ViT, methods that run on the GPU, as many images for each N",
               lambda: images("cifar", IMAGES_ON_GPU, PAPER, WORKERS, SEEDS, 640_000)),
-    "cifar-host": ("the same ViT, all methods, 4 workers, as far as methods on the host come",
+    "cifar-host": ("the same ViT, all methods, 4 workers, as far as methods on the host get",
                    lambda: images("cifar-host", IMAGES, PAPER, (4,), SEEDS, 20_000)),
     "cifar-small": ("a ViT of width 128, all methods",
                     lambda: images("cifar-small", IMAGES, SMALL, WORKERS, SEEDS, 256_000)),

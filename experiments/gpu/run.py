@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Makes the runs of an experiment that fit a quarter of an hour on one GPU.
 # SPDX-License-Identifier: Apache-2.0
-"""usage: scripts/gpu_experiments.sh NAME [options]; --help lists the options, docs/experiments.md tells the rest.
+"""usage: scripts/gpu_experiments.sh NAME [options]; --help lists the options, docs/experiments.md has the rest.
 
 Each run adds a line to OUT/NAME.jsonl and has its curve in OUT/curves. Runs that are there already
 are not made again.
@@ -40,7 +40,7 @@ def arguments(given):
     add("--at-once", type=int, default=0, metavar="N",
         help="workers in one forward and backward, by default one or all that fit, whichever is faster here")
     add("--minutes", type=float, default=5.0, help="of one run: a slower one is given up at its start (5)")
-    add("--budget", type=float, help="minutes in all: no run begins that is not expected to end by then")
+    add("--budget", type=float, help="minutes in all: a run begins only if it is expected to end by then")
     add("--rates", type=pathlib.Path, help="lines of a -tune experiment: the best rate of each method")
     return parser.parse_args(given)
 

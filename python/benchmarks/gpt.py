@@ -4,7 +4,7 @@
 """usage: torchrun --nproc_per_node 4 python/benchmarks/gpt.py [--layers 6] [--width 384] [--reps N]
        scripts/slownet.sh -n 4 -r 1gbit -l env -- python3 python/benchmarks/gpt.py
 
-The same GPT as `pride bench step --task lm` with those flags, up to its implementation in torch. Rows:
+The same GPT as `pride bench step --task lm` with those flags, written in torch. Rows:
 backward alone; DDP (fp32 gradients, overlapped by torch) with Lion in torch; pride.DistributedLion
 (vote) after backward and beside it. Rounds are interleaved; times are medians of the slowest rank.
 """

@@ -24,7 +24,7 @@ def deal_out(slots, settings):
                 meshes.setdefault(tuple(mesh.mesh.tolist()), []).append(slot)
     if meshes and options.get("matrix_scale") == "fan-in":
         raise InvalidArgument("pride: matrix_scale=fan-in of sharded matrices: no rank has all of "
-                              "them; take rms or none")
+                              "them; use rms or none")
     assemblies = [Assembly(of_mesh) for of_mesh in meshes.values()]
     elsewhere = {id(slot) for assembly in assemblies for slot in assembly.elsewhere}
     return [slot for slot in slots if id(slot) not in elsewhere], assemblies

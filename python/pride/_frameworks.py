@@ -60,7 +60,7 @@ def in_place_of(given, model, make, arguments, schedulers=()):
         raise InvalidArgument(f"pride: the {kind} has a state, which pride's optimizer cannot take: "
                               "give it before its first step")
     if any(getattr(scheduler, "optimizer", None) is given for scheduler in schedulers):
-        raise InvalidArgument(f"pride: a scheduler of the {kind} would go on with that: make pride's "
+        raise InvalidArgument(f"pride: a scheduler of the {kind} would keep changing it: make pride's "
                               "optimizer yourself, and the scheduler over it")
     names = {id(p): name for name, p in model.named_parameters()}
     others = [i for i, group in enumerate(given.param_groups) for p in group["params"]

@@ -87,7 +87,7 @@ def wait(world, start, timeout_ms, group, is_gloo=True):
             world.watch()
             world.check()
             if time.monotonic() > deadline:
-                raise CommError(f"no answer within {timeout_ms / 1000:g} s")
+                raise CommError(f"no response within {timeout_ms / 1000:g} s")
     except BaseException:
         _leak(group)
         if work is not None:

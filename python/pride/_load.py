@@ -58,7 +58,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
     else:
         raise InvalidArgument(
             "pride: load_state_dict: " + _what_each_loads(rows) + f"; this run has {size}. Give "
-            "each rank its own state of a run of as many ranks, or all ranks the consolidated one")
+            "each rank its own state of a run with the same number of ranks, or all ranks the consolidated one")
     if with_groups:
         for group, values in zip(optimizer.param_groups, made["groups"]):
             group.update(values)

@@ -32,7 +32,7 @@ def check_setting(settings):
         "overlap": "overlap=True: a node's gradients are averaged after backward"}
     text = next((text for name, text in others.items() if settings.get(name)), None)
     if settings["options"].get("matrix_scale") == "fan-in":
-        text = "matrix_scale=fan-in: no rank has all matrices; take rms or none"
+        text = "matrix_scale=fan-in: no rank has all matrices; use rms or none"
     if text:
         raise InvalidArgument(f"pride: node_group: {text}")
     group = settings["node_group"]
@@ -79,7 +79,7 @@ def find_nodes(optimizer):
         if group != "auto" and len(node) != node[0][2]:
             raise InvalidArgument(
                 f"pride: node_group: the group of rank(s) {listed(r for _, r, _ in node)} has "
-                f"{node[0][2]} ranks; all of them give it")
+                f"{node[0][2]} ranks; all of them must give it")
     if len({len(node) for node in nodes}) > 1:
         hosts = [each.value.decode("utf-8", "replace") for each in optimizer._all_gather(
             c.create_string_buffer(socket.gethostname().encode()[:63], 64))]

@@ -204,7 +204,7 @@ class World(_NativeWorld):
         _in_thread(work)
         while not done.wait(SLICE_S):
             if time.monotonic() > until:
-                raise CommError("the store of the process group gives no answer: the process that "
+                raise CommError("the store of the process group does not respond: the process that "
                                 "holds it stalls")
         good, answer = answers[0]
         if not good:

@@ -25,7 +25,7 @@ def local_gradients(model: torch.nn.Module) -> torch.nn.Module:
     """
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
         raise TypeError(f"local_gradients: {type(model).__name__} is not a "
-                        "DistributedDataParallel model; other modules need nothing")
+                        "DistributedDataParallel model; other modules do not need it")
     from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 
     model.register_comm_hook(None, noop_hook)

@@ -148,8 +148,8 @@ std::string Coordinator::Impl::register_refusal(const RegisterRequest& request, 
                                                 Time time, Registrations::Found& found) {
   if (std::string why = stopped(); !why.empty()) return why;
   if (request.protocol() != kProtocol) {
-    return concat("the worker speaks protocol ", request.protocol(), ", this coordinator ",
-                  kProtocol);
+    return concat("the worker has protocol ", request.protocol(), ", this coordinator ", kProtocol,
+                  ": install the same pride");
   }
   RunDescription theirs;
   std::shared_ptr<const Serving> new_serving;

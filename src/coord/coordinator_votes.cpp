@@ -39,11 +39,11 @@ std::string scalar_difference(std::span<const StepScalars> one, std::span<const 
   for (std::size_t g = 0; g < std::min(one.size(), most.size()); ++g) {
     for (const auto& [name, value] : kAll) {
       if (one[g].*value == most[g].*value) continue;
-      return concat("other scalars than most: ", name, " of group ", g, " is ", one[g].*value,
-                    ", most have ", most[g].*value);
+      return concat("its scalars differ from most workers': ", name, " of group ", g, " is ",
+                    one[g].*value, ", most have ", most[g].*value);
     }
   }
-  return "other scalars than most";
+  return "its scalars differ from most workers'";
 }
 
 }  // namespace
@@ -83,8 +83,8 @@ Votes Impl::votes() const {
 
 std::string Impl::difference(const HeldBallot& ballot, const HeldBallot& most) const {
   if (ballot.params_hash != most.params_hash) {
-    return concat("other parameters than most: hash ", hex(ballot.params_hash), ", most have ",
-                  hex(most.params_hash));
+    return concat("its parameters differ from most workers': hash ", hex(ballot.params_hash),
+                  ", most have ", hex(most.params_hash));
   }
   const auto groups = static_cast<int>(run->groups.size());
   return scalar_difference(decode_scalars(bytes_of(ballot.scalars), groups, "ballot"),
@@ -222,7 +222,7 @@ void Impl::refuse_minority(Work& work) {
   for (const HeldBallot& ballot : open.ballots()) {
     if (std::ranges::find(group, &ballot) != group.end()) continue;
     why[ballot.number] =
-        group.empty() ? "other parameters than the kept ones" : difference(ballot, *group[0]);
+        group.empty() ? "its parameters differ from the kept ones" : difference(ballot, *group[0]);
   }
   for (const auto& [number, reason] : why) {
     open.remove(number);

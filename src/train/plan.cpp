@@ -99,7 +99,8 @@ void check_participation(const TrainOptions& o, int world, const TrainPlan& plan
 
 void check_virtual_workers(const TrainOptions& o) {
   const std::string flag = concat("--virtual-workers ", o.virtual_workers);
-  PRIDE_CHECK(o.coordinator.empty(), flag, " with --coordinator: a process is one of its workers");
+  PRIDE_CHECK(o.coordinator.empty(), flag,
+              " with --coordinator: a process is one worker of a coordinator");
   PRIDE_CHECK(o.threads_per_process == 0, flag, " with --threads-per-process: give one of them");
   PRIDE_CHECK(!o.overlap.value_or(false), flag, " with --overlap: there is no exchange to overlap");
   PRIDE_CHECK(o.absent == "replay", flag, " with --absent ", o.absent,
@@ -114,7 +115,8 @@ void deal_data(TrainPlan& plan) {
   if (o.coordinator.empty()) return;
   PRIDE_CHECK(plan.world == 1, "--coordinator: this process is one worker of its run, not ",
               plan.world);
-  PRIDE_CHECK(o.hierarchical.empty(), "--hierarchical with --coordinator: its workers are alone");
+  PRIDE_CHECK(o.hierarchical.empty(),
+              "--hierarchical with --coordinator: its workers form no nodes");
   plan.shards = o.shards.value_or(1);
   PRIDE_CHECK(!o.shard || *o.shard < plan.shards, "--shard ", *o.shard, " of ", plan.shards,
               ", counted from 0");

@@ -160,7 +160,7 @@ void Worker::start() {
   if (const std::int64_t lost = optimizer_.lost_of(plan_.steps); lost > 0) {
     start.notes.push_back(concat("workers exchange every ", optimizer_.period(),
                                  " steps: the last ", lost, " of ", plan_.steps,
-                                 " will be in no result (with fragments: of one of them)"));
+                                 " are never exchanged (with fragments: of one fragment)"));
   }
   result_.steps = optimizer_.steps_done();
   result_.sent.resize(static_cast<std::size_t>(plan_.world));

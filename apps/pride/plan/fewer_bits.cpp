@@ -77,14 +77,15 @@ std::string advice_on(const Plan& plan) {
   if (!found.needed) return "";
   const auto would = [](const std::string& method, int n, const char* option, const char* batch,
                         const char* why) {
-    return n == 0 ? concat(" ", method, " does not either", why, ".")
+    return n == 0 ? concat(" ", method, " does not hide it", why, ".")
                   : concat(" ", method, " with ", option, "=", n, " does, for ", batch, ".");
   };
-  return concat("The exchange of ", found.method, " does not hide behind backward.",
-                would("turn-muon", found.turns, "turns", "batches of any size",
-                      ": each step waits for a round trip"),
-                would("local-muon", found.h, "h", "large batches per worker", ""),
-                " Their arithmetic on matrices is not in this: give them in --methods.\n");
+  return concat(
+      "The exchange of ", found.method, " does not hide behind backward.",
+      would("turn-muon", found.turns, "turns", "batches of any size",
+            ": each step waits for a round trip"),
+      would("local-muon", found.h, "h", "large batches per worker", ""),
+      " This leaves out their arithmetic on matrices: give them in --methods to plan it.\n");
 }
 
 }  // namespace pride::app

@@ -197,8 +197,9 @@ void load_sweep(const fs::path& folder, Loaded& into) {
       run.command = record.value("command", "");
       run.folder = (folder / record.at("folder").get<std::string>()).string();
     } catch (const Json::exception& error) {
-      throw DataError(concat((folder / "sweep.jsonl").string(), ":", number,
-                             ": not what `pride sweep` writes, and writes again: ", error.what()));
+      throw DataError(concat(
+          (folder / "sweep.jsonl").string(), ":", number,
+          ": not a line of `pride sweep` (run it again to rewrite the file): ", error.what()));
     }
     read_run(run);
     add_run(std::move(run), into);

@@ -57,7 +57,7 @@ Json voters_of(const coord::RoundReport& report) {
 }
 
 std::string who(const std::string& worker, const std::string& address) {
-  if (worker.empty()) return address.empty() ? "somebody" : address;
+  if (worker.empty()) return address.empty() ? "an unknown peer" : address;
   return address.empty() ? worker : concat(worker, " (", address, ")");
 }
 

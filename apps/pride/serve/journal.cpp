@@ -134,7 +134,7 @@ void verify_journal(const JournalOptions& options) {
   const bool there = std::filesystem::is_directory(options.dir);
   const auto files = there ? coord::scan_journal(options.dir) : coord::JournalFiles{};
   if (!files.run) {
-    throw DataError(options.dir + " holds no journal, or one to which no worker has come yet");
+    throw DataError(options.dir + " holds no journal, or one that no worker has joined yet");
   }
   const RunDescription run = coord::decode_run(*files.run);
   const std::vector<std::string> names = names_of(files, options.dir);

@@ -132,8 +132,7 @@ class OwnCertificate {
         !gone && time != changed_) {
       try {
         read();
-        log_.note("certificate", {{"until", until()}},
-                  "another certificate of the server is there");
+        log_.note("certificate", {{"until", until()}}, "the server's certificate was replaced");
       } catch (const Error& error) {
         changed_ = time;
         log_.on_warning(error.what());

@@ -62,7 +62,7 @@ std::string reason_of(const grpc::Status& status, bool answered) {
     return "its certificate is not for this name (`pride certs server --name`): " + why;
   }
   if (why.find("Connection refused") != why.npos) {
-    return "nobody listens there (connection refused): is `pride serve` running, with this "
+    return "nothing listens there (connection refused): is `pride serve` running, with this "
            "--listen?";
   }
   const bool no_handshake =

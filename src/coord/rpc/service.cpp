@@ -159,7 +159,7 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
     if (!in->Valid() || context->IsCancelled()) {
       refuse(*call, StatusCode::CANCELLED, "cancelled: the call ended before its message came");
     } else {
-      refuse(*call, StatusCode::INVALID_ARGUMENT, "malformed: the bytes are not such a message");
+      refuse(*call, StatusCode::INVALID_ARGUMENT, "malformed: not a message of this call");
     }
     return call;
   }
@@ -178,7 +178,8 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
       refuse(*call, StatusCode::INTERNAL, error.what());
     }
   });
-  if (!taken) refuse(*call, StatusCode::RESOURCE_EXHAUSTED, "too much work at the moment");
+  if (!taken)
+    refuse(*call, StatusCode::RESOURCE_EXHAUSTED, "too many calls are waiting; try again");
   return call;
 }
 

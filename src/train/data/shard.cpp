@@ -145,7 +145,7 @@ Shard::Shard(const path& file) : file_(file), mapped_(file) {
   } else if (begins_with_text(bytes)) {
     refuse(file, "it begins with text; `pride tokenize` converts it into shards");
   } else if (bytes.size() % sizeof(Token) != 0) {
-    refuse(file, concat("truncated: ", bytes.size(), " bytes, and a token has 2"));
+    refuse(file, concat("truncated: ", bytes.size(), " bytes, must be a multiple of 2"));
   }
   if (n == 0) refuse(file, "it holds no token");
   tokens_ = {reinterpret_cast<const Token*>(bytes.data() + begin), n};

@@ -26,8 +26,8 @@ void check_same_settings(Communicator& comm, const Settings& settings) {
   }
   const std::string others =
       ranks_that_differ(gather_rows(comm, {Digest().text(names).value()}), 1, 0);
-  PRIDE_CHECK(others.empty(), "the command differs: rank(s) ", others,
-              " run another one than rank 0; all ranks of a job need the same");
+  PRIDE_CHECK(others.empty(), "rank(s) ", others,
+              " run another command than rank 0; all ranks of a job need the same");
   const auto all = gather_rows(comm, mine);
   for (std::size_t k = 0; k < settings.size(); ++k) {
     const std::string ranks = ranks_that_differ(all, mine.size(), k);
