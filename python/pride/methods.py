@@ -11,7 +11,7 @@ from .errors import InvalidArgument
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """A method; a beta or eps of 0 means that it has none."""
+    """A method and its defaults. A beta or eps of 0 means that the method has none."""
 
     name: str
     title: str
@@ -35,7 +35,7 @@ def method_info(name: str, world: int = 4) -> MethodInfo:
     """The method ``name`` on ``world`` ranks.
 
     Raises:
-        InvalidArgument: with the list of names, if there is none.
+        InvalidArgument: there is no such method; the text lists the names.
     """
     found = library.Method()
     library.call("pride_method_info", name.encode(), world, c.byref(found))
@@ -62,14 +62,14 @@ def methods(world: int = 4) -> List[MethodInfo]:
 def step_bytes(method: str, shapes: Union[int, Sequence[Sequence[int]]], world: int, *,
                options: Optional[Dict[str, Any]] = None, step: int = 1000,
                bucket_size: int = 4 << 20, vote_weights: Optional[Sequence[int]] = None) -> int:
-    """Bytes that the rank with most sends in a step; with local steps, the mean of h steps.
+    """Bytes sent in a step by the rank that sends most; with local steps, the mean of h steps.
 
     Args:
-        method: its name.
-        shapes: of the parameters, or their number.
+        method: the method's name.
+        shapes: shapes of the parameters, or the number of parameters.
         world: number of ranks.
-        options: the method's own.
-        step: the step's number: a method may begin with dense steps.
+        options: the method's own options.
+        step: number of the step, because a method may begin with dense steps.
         bucket_size: coordinates per exchange.
         vote_weights: each rank's weight; default: equal. Frames of counts grow with their sum.
     """
@@ -94,8 +94,8 @@ class PlanRow:
     method: str
     step_s: float         # the shorter of the next two
     in_order_s: float     # exchange after backward
-    overlapped_s: float   # beside it
-    bytes: float          # sent per step by the rank with most
+    overlapped_s: float   # exchange during backward
+    bytes: float          # sent per step by the rank that sends most
     bottleneck: str       # "compute", "bandwidth", "latency" or "arithmetic"
     route: str
 
@@ -115,8 +115,8 @@ def plan(params: int, backward: float, bandwidth: float, latency: float, world: 
         bandwidth: bits per second that a rank sends while it receives as many, e.g. 1e9.
         latency: one-way seconds of a message.
         world: number of ranks.
-        methods: names.
-        cores: of each rank; default: those of this machine.
+        methods: names of methods.
+        cores: cores of each rank; default: the number of this machine.
         message: seconds of each further message if a rank sends several at once.
         lanes: buckets in flight.
     """

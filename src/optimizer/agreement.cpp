@@ -44,7 +44,7 @@ std::string text_of(const TensorSlot& slot) {
                 slot.to_whole != 0 ? concat(", from coordinate ", *spec.first_coord) : "");
 }
 
-// Which tensor is the first to differ. Collective; every rank finds the same one.
+// Throws, naming the first tensor that differs, the same one on every rank. Collective.
 [[noreturn]] void explain_layout(Communicator& comm, const Layout& layout,
                                  const std::string& ranks) {
   const auto counts = gather_rows(comm, {layout.tensors().size()});

@@ -1,4 +1,4 @@
-// How an optimizer begins: what this rank can see to alone, then what all must agree on.
+// Construction of an optimizer: this rank's own checks, then the agreement of all ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
@@ -28,7 +28,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
       own_space(options.device ? std::make_unique<DeviceSpace>(options.device)
                                : Space::make_host()),
       space(*own_space) {
-  // a rank with settings that cannot be used goes to the meeting nevertheless: the others are there
+  // a rank with unusable settings still calls the collective check, where the others wait for it
   std::exception_ptr unusable;
   std::vector<std::int64_t> given_weights;
   try {
@@ -74,7 +74,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   }
 }
 
-// What this rank can see to alone. Throws InvalidArgument.
+// The checks that need no other rank. Throws InvalidArgument.
 void Optimizer::Impl::prepare(const Communicator& user_comm) {
   active_isa();  // an unusable PRIDE_ISA is reported here; kernels cannot
   check_virtual_workers(user_comm);
@@ -198,7 +198,7 @@ std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree(Communicator& user_
       options.vote_weight);
 }
 
-// The same optimizer with more tensors and groups. Collective.
+// This optimizer with more tensors and groups. Collective.
 std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> tensors,
                                                        std::vector<ParamGroup> more) {
   std::vector<TensorSpec> specs;

@@ -1,5 +1,5 @@
-// Groups that live: hyper-parameters that change, tensors and groups that are added, and ranks that
-// begin with other parameters. Oracle: runs that had the same from their beginning.
+// Groups that change during a run: hyper-parameters, added tensors and groups, and ranks that begin
+// with other parameters. Oracle: runs that had the same from their beginning.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

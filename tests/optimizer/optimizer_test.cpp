@@ -1,4 +1,4 @@
-// The optimizer's doors: bad arguments, ranks that disagree, gradients that are not finite.
+// The optimizer's errors: bad arguments, ranks that disagree, gradients that are not finite.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/optimizer.h"
 

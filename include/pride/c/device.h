@@ -9,11 +9,11 @@
 extern "C" {
 #endif
 
-/* A CUDA GPU by its number, with its own queue. PRIDE_INVALID, with the reason, if it cannot be
- * used: no driver, no NVRTC, no such GPU. */
+/* Opens a CUDA GPU by its number, with its own queue. PRIDE_INVALID, with the reason, if the GPU
+ * cannot be used: no driver, no NVRTC, no such GPU. */
 typedef struct pride_device pride_device;
 PRIDE_API int pride_cuda_device(int32_t number, pride_device** out);
-/* Optimizers that were made with it keep it. */
+/* Optimizers that were made with the device keep it open. */
 PRIDE_API void pride_device_destroy(pride_device* device);
 PRIDE_API const char* pride_device_name(const pride_device* device); /* "cuda:0 (...)" */
 
@@ -26,7 +26,7 @@ typedef struct pride_matrices {
   int32_t reserved; /* 0 */
 } pride_matrices;
 /* Replaces each matrix by its Newton-Schulz iterate, in work that it queues on `stream` (a
- * CUstream). Not 0: it failed and has written why, at most `size` bytes with their 0. */
+ * CUstream). Returns 0, or not 0 with the reason in `why`: at most `size` bytes with its NUL. */
 typedef int (*pride_orthogonalise)(void* user, const pride_matrices* matrices, void* stream,
                                    char* why, uint64_t size);
 

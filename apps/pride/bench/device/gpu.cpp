@@ -18,7 +18,7 @@ using device::Kernel;
 constexpr std::size_t kPeriod = 1 << 20;       // values that are drawn, then repeated
 constexpr std::size_t kMostChecked = 100'000;  // coordinates
 
-// Of one call; as many as take kShortest are timed together.
+// Times of one call. Calls are timed together in batches of at least kShortest seconds.
 Times timed(Device& device, double seconds, int least, const std::function<void()>& work) {
   constexpr double kShortest = 0.02, kMostCalls = 2000;
   const auto time = [&](int calls) {
@@ -38,7 +38,7 @@ Times timed(Device& device, double seconds, int least, const std::function<void(
   return times_of(std::move(all));
 }
 
-// Bytes of a coordinate that are written to where they were read; all else is read or written once.
+// Bytes per coordinate that are read and written in the same place; others count once.
 double written_again(Kernel kernel) {
   switch (kernel) {
     case Kernel::k_adamw:
