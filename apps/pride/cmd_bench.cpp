@@ -223,8 +223,9 @@ void add_exchange(CLI::App& bench) {
           "--method-opt", args->how.method_options,
           "key=value for each method that has this key and does not set it itself; may be repeated")
       ->allow_extra_args(false);
-  kind->add_option("--hierarchical", args->hierarchical,
-                   std::string(kHierarchicalHelp) + ". Other methods are measured in one level")
+  kind->add_option(
+          "--hierarchical", args->hierarchical,
+          std::string(kHierarchicalHelp) + ". Other methods are measured on their own route")
       ->type_name("L|auto")
       ->check(CLI::Validator(wrong_hierarchical, ""));
 }

@@ -69,7 +69,7 @@ struct OptimizerOptions {
   // (MpiEnvironment::thread_multiple()).
   bool overlap = false;
   // The node of each rank, equal on all ranks. It selects the hierarchical route, on which fewer
-  // bytes leave a node. No effect on results. Only for methods that exchange signs.
+  // bytes leave a node. No effect on results. Only for methods with this route.
   Nodes nodes = {};
   int exchange_threads = 4;  // with overlap: 1 to 16, each with one bucket in flight
   std::uint64_t seed = 0;    // of random bits: zeros, ties, stochastic rounding

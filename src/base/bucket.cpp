@@ -60,7 +60,7 @@ void add_buckets(const Layout& layout, std::size_t begin, std::size_t end,
 std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords, int world,
                                  std::size_t alignment, std::span<const std::size_t> cuts) {
   PRIDE_CHECK(target_coords >= 1, "make_buckets: a bucket needs at least 1 coordinate");
-  PRIDE_CHECK(world >= 1, "make_buckets: world size ", world);
+  PRIDE_CHECK(world >= 1, "make_buckets: world size ", world, ", must be 1 or more");
   PRIDE_CHECK(alignment >= kAlignment && alignment % kAlignment == 0, "make_buckets: alignment ",
               alignment, ", must be a multiple of ", kAlignment);
   const std::size_t target = std::min(target_coords, layout.flat_size());

@@ -15,7 +15,8 @@ namespace {
 std::size_t count_coords(const TensorSpec& spec) {
   std::size_t n = 1;
   for (const std::int64_t extent : spec.shape) {
-    PRIDE_CHECK(extent >= 0, "layout: tensor '", spec.name, "' has a dimension of ", extent);
+    PRIDE_CHECK(extent >= 0, "layout: tensor '", spec.name, "' has a dimension of ", extent,
+                ", must be 0 or more");
     const auto e = static_cast<std::size_t>(extent);
     PRIDE_CHECK(e == 0 || n <= std::numeric_limits<std::size_t>::max() / 16 / e, "layout: tensor '",
                 spec.name, "' is too large");
@@ -32,7 +33,8 @@ Layout::Layout(std::vector<TensorSpec> tensors) {
   for (TensorSpec& spec : tensors) {
     PRIDE_CHECK(!spec.name.empty(), "layout: tensor ", tensors_.size(), " has no name");
     PRIDE_CHECK(names.insert(spec.name).second, "layout: two tensors are named '", spec.name, "'");
-    PRIDE_CHECK(spec.group >= 0, "layout: tensor '", spec.name, "' is in group ", spec.group);
+    PRIDE_CHECK(spec.group >= 0, "layout: tensor '", spec.name, "' is in group ", spec.group,
+                ", must be 0 or more");
     TensorSlot slot{std::move(spec), flat_size_, 0, 0};
     slot.n = count_coords(slot.spec);
     if (slot.spec.first_coord) slot.to_whole = *slot.spec.first_coord - slot.offset;

@@ -31,12 +31,12 @@ ScheduleKind schedule_kind(std::string_view name) {
 }
 
 double Schedule::factor(std::int64_t t) const {
-  PRIDE_CHECK(t >= 0, "schedule: step ", t);
-  PRIDE_CHECK(warmup_steps >= 0, "schedule: ", warmup_steps, " warm-up steps");
+  PRIDE_CHECK(t >= 0, "schedule: step ", t, ", must be 0 or more");
+  PRIDE_CHECK(warmup_steps >= 0, "schedule: ", warmup_steps, " warm-up steps, must be 0 or more");
   if (t < warmup_steps) return static_cast<double>(t + 1) / static_cast<double>(warmup_steps);
   if (kind == ScheduleKind::kConstant) return 1;
-  PRIDE_CHECK(total_steps > warmup_steps, "schedule: ", total_steps, " steps in all, ",
-              warmup_steps, " of them warm-up");
+  PRIDE_CHECK(total_steps > warmup_steps, "schedule: ", total_steps,
+              " steps in all, must be more than the ", warmup_steps, " warm-up steps");
 
   const double done = std::min(
       1.0, static_cast<double>(t - warmup_steps) / static_cast<double>(total_steps - warmup_steps));

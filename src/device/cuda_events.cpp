@@ -55,7 +55,8 @@ std::uint64_t StreamMarks::record(Stream stream) {
 
 void StreamMarks::wait(std::uint64_t number) {
   std::unique_lock lock(mutex_);
-  PRIDE_CHECK(number <= last_, context_.name(), ": wait for event ", number, " of ", last_);
+  PRIDE_CHECK(number <= last_, context_.name(), ": wait for event ", number, ", the last is ",
+              last_);
   if (number <= done_) return;
   const auto mark =
       std::ranges::find_if(pending_, [&](const Mark& m) { return m.number >= number; });

@@ -133,12 +133,13 @@ class DistributedLion final : public Method {
       scales_.resize(layout_.tensors().size(), 1);
     }
     check_on_host(name, space_, scales_.empty(), "signs = stochastic");
-    PRIDE_CHECK(!draws_ || tie_ == Tie::kHash, name,
-                ": option tie = zero with result = stochastic, which draws a sign for every "
-                "coordinate");
+    PRIDE_CHECK(
+        !draws_ || tie_ == Tie::kHash, name,
+        ": option tie = zero is not supported with result = stochastic, which draws a sign for "
+        "every coordinate");
     PRIDE_CHECK(choice_ != RouteChoice::kOneShot || !nodes_.hierarchical(), name,
-                ": option route = one-shot with nodes: the hierarchical route takes two shots; "
-                "choose auto or sharded");
+                ": option route = one-shot is not supported with nodes: the hierarchical route is "
+                "two-shot; choose auto or sharded");
   }
 
   Protocol protocol(const Round&) const override {
@@ -279,23 +280,23 @@ MethodInfo sign_info(int world, bool average, std::string title, std::string sou
   info.on_device = true;
   const MethodOption counts = {
       "counts", "packed",
-      "the counts sent down: 'packed' to base N+1 where that takes fewer bits, 'planes' as whole "
-      "bits"};
+      "form of the counts sent down: 'packed' (to base N+1 if that takes fewer bits) or 'planes' "
+      "(whole bits)"};
   info.options = {
       average ? counts : tie_option_info("a tied vote"),
       {"signs", "exact",
-       "'exact', or 'stochastic': each sign is + with probability (R + u)/(2R), R the largest |u| "
-       "of the rank's tensor, so that its expectation is u/R"},
+       "'exact'; or 'stochastic': each sign is + with probability (R + u)/(2R), so its expectation "
+       "is u/R, where R is the largest |u| of the rank's tensor"},
       {.name = "route",
        .default_value = "auto",
        .help = "'sharded' (two rounds: signs to the server of a shard, its result to all), "
-               "'one-shot' (one round: all signs to all ranks), or 'auto', the faster one for the "
-               "bucket's size, the number of ranks and round_bytes; the same results",
+               "'one-shot' (one round: all signs to all ranks), or 'auto' (the faster one for the "
+               "bucket's size, the number of ranks and round_bytes); the results are the same",
        .wire_only = true},
       {.name = "round_bytes",
        .default_value = kRoundBytes,
-       .help = "for route = auto: bytes that a rank could send while it waits for a round of "
-               "messages, latency times rate; pride train sets what it has measured",
+       .help = "with route = auto: bytes that a rank could send while it waits for a round of "
+               "messages (latency times rate); pride train measures them",
        .wire_only = true},
       momentum_option_info()};
   if (!average) {
@@ -349,10 +350,11 @@ Tie tie_option(const std::string& method, const MethodContext& ctx) {
 }
 
 MethodOption tie_option_info(std::string tied) {
-  return {"tie", "hash",
-          std::move(tied) +
-              ": 'hash' takes a random bit that all ranks share, 'zero' leaves the coordinate (2 "
-              "bits down)"};
+  return {
+      "tie", "hash",
+      std::move(tied) +
+          ": 'hash' uses a random bit that all ranks share, 'zero' does not change the coordinate "
+          "(2 bits down)"};
 }
 
 extern const MethodEntry kDistributedLionVote = {

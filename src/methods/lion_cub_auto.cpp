@@ -263,7 +263,8 @@ void LionCubAuto::read_choice(const std::string& saved, std::size_t known, bool 
   const bool was_chosen = number() != 0;
   const double bits = number();
   PRIDE_CHECK(bits >= 1 && bits <= kernels::kMaxLevelBits && bits == std::floor(bits),
-              "load: ", name_, ": bits = ", bits);
+              "load: ", name_, ": bits = ", bits, ", must be a whole number from 1 to ",
+              kernels::kMaxLevelBits);
   Plan loaded = with_bits(static_cast<int>(bits));
   for (std::size_t t = 0; t < known; ++t) loaded.synced[t] = number() != 0 ? 1 : 0;
   VoteProbe::Loss loss;

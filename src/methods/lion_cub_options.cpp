@@ -48,12 +48,12 @@ MethodInfo lion_cub_base_info() {
        "need whole gradients, so the exchange does not overlap with backward"},
       {"rounding", "nearest", "rounding to levels: nearest or stochastic"},
       {"shared", "yes",
-       "'yes': the ranks agree on the scales of tensors or rows; 'no': each has its own"},
+       "'yes': the ranks agree on the scales of tensors or rows; 'no': each rank has its own"},
       {"feedback", "no", "'yes' adds the quantisation error to the next step (1 float of state)"},
       {.name = "route",
        .default_value = "auto",
        .help = "sharded, native (the transport's integer all-reduce), or auto (fewer bytes); the "
-               "same results",
+               "results are the same",
        .wire_only = true},
       {"sync_schedule", kSyncSchedule,
        "intervals of momentum synchronisation: even (each momentum is averaged once in sync_every "

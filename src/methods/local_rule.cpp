@@ -54,7 +54,7 @@ std::vector<MethodOption> local_muon_options() {
   for (const auto& [here, there] : kMuonOptions) {
     for (MethodOption option : MuonRule::options()) {
       if (option.name != there) continue;
-      if (option.name != here) option.help = "of 'muon': " + option.help;
+      if (option.name != here) option.help = "with local = muon: " + option.help;
       option.name = here;
       options.push_back(std::move(option));
     }

@@ -72,9 +72,9 @@ const MethodEntry& find(std::string_view name) {
 struct Made {
   Made(std::string_view name, const Layout& layout, const CostQuery& query) {
     PRIDE_CHECK(query.world >= 1 && query.world <= kMaxWorld, "method_cost: world size ",
-                query.world, ", must be 1 to ", kMaxWorld);
+                query.world, ", must be from 1 to ", kMaxWorld);
     PRIDE_CHECK(query.rank >= 0 && query.rank < query.world, "method_cost: rank ", query.rank,
-                " of ", query.world);
+                ", must be from 0 to ", query.world - 1);
     if (query.ranks_per_node > 0) nodes = Nodes::of_size(query.world, query.ranks_per_node);
     round.step = query.step;
     round.voters = query.world;
@@ -123,7 +123,7 @@ std::string methods_on_devices() {
 
 MethodInfo method_info(std::string_view name, int world,
                        const std::map<std::string, std::string>& options) {
-  PRIDE_CHECK(world >= 1, "method_info: world size ", world);
+  PRIDE_CHECK(world >= 1, "method_info: world size ", world, ", must be 1 or more");
   const MethodEntry& entry = find(name);
   MethodInfo info = entry.info(world);
   info.name = entry.name;

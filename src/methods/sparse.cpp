@@ -285,7 +285,8 @@ extern const MethodEntry kDgc = {
            {"clip", "0",
             "local clipping: a rank's gradient has at most the 2-norm clip / sqrt(N); 0: no "
             "clipping"},
-           {"masking", "yes", "momentum factor masking: what was sent leaves the momentum too"},
+           {"masking", "yes",
+            "momentum factor masking: entries that were sent become 0 in the momentum too"},
            {"nesterov", "no", "'yes': Nesterov's momentum"}});
       return info;
     }};

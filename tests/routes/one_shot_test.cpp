@@ -158,7 +158,8 @@ TEST(RouteChoice, RefusesWhatItDoesNotKnowAndOneShotWithNodes) {
   };
   EXPECT_NE(cost({{"route", "ring"}}).find("option route = 'ring'"), std::string::npos);
   EXPECT_NE(cost({{"round_bytes", "-1"}}).find("round_bytes"), std::string::npos);
-  EXPECT_NE(cost({{"route", "one-shot"}}, 2).find("takes two shots"), std::string::npos);
+  EXPECT_NE(cost({{"route", "one-shot"}}, 2).find("the hierarchical route is two-shot"),
+            std::string::npos);
   EXPECT_EQ(cost({{"route", "auto"}}, 2), "");
   EXPECT_EQ(cost({{"route", "sharded"}}, 2), "");
   EXPECT_EQ(cost({{"route", "one-shot"}}, 1), "") << "a rank a node";

@@ -41,7 +41,8 @@ std::map<std::string, std::string> parse_method_options(const std::vector<std::s
 inline constexpr const char* kHierarchicalHelp =
     "Exchange on the hierarchical route, so that fewer bytes leave a node: the ranks of a node add "
     "their signs, and nodes exchange counts. L: L ranks per node, in order; auto: by machine and "
-    "network namespace. Only for methods that exchange signs; never changes a result";
+    "network namespace. Only for dlion-*, signum-*, local-vote and local-muon; never changes a "
+    "result";
 
 // Empty, or the error of the flag's value, in the form of CLI11's checks.
 std::string wrong_hierarchical(const std::string& value);

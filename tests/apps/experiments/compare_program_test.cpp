@@ -220,7 +220,7 @@ TEST_F(Compare, ReadsItsFlagsFromAFile) {
 }
 
 TEST_F(Compare, RefusesBeforeTheFirstRun) {
-  expect_refusal({"--methods", "lion,sgd"}, "method 'sgd' is not known");
+  expect_refusal({"--methods", "lion,sgd"}, "unknown method 'sgd'");
   expect_refusal({"--methods", "lion,lion"}, "'lion' is given twice");
   expect_refusal({"--methods", "../x=lion"}, "a label is made of letters");
   expect_refusal({"--methods", "lion", "--set", "dgc:lr=1"}, "'dgc' is not in --methods");

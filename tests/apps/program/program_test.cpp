@@ -96,7 +96,7 @@ TEST(Program, RefusesWrongUsage) {
                "--workers: given more than once\n");
   expect_usage({"info", "extra"}, "extra");
   expect_usage({"replay"}, "--input");
-  expect_usage({"methods", "--method", "sgd"}, "method 'sgd' is not known");
+  expect_usage({"methods", "--method", "sgd"}, "unknown method 'sgd'");
 #ifdef PRIDE_HAVE_TORCH
   expect_usage({"plan", "--params", "1000"}, "--params needs --backward");
   expect_usage({"train", "--vote-weight", "none"}, "--vote-weight none");
