@@ -33,7 +33,7 @@ std::vector<std::size_t> Optimizer::take_released() { return impl_->take_release
 
 GroupValues& Optimizer::Impl::group(int index) {
   PRIDE_CHECK(index >= 0 && static_cast<std::size_t>(index) < groups.size(), "optimizer: group ",
-              index, ", there are ", groups.size(), " groups");
+              index, ", must be from 0 to ", groups.size() - 1);
   return groups[static_cast<std::size_t>(index)];
 }
 

@@ -237,7 +237,7 @@ TEST(CollectivesOnly, RefusesMessagesByName) {
   CollectivesOnly comm(std::move(make_thread_world(2)[0]));
   Message bytes(3);
   texts::expect_error<InvalidArgument>([&] { comm.start_send(1, 0, bytes); },
-                                       {"the transport collectives has collectives only"});
+                                       {"transport collectives supports only collectives"});
 }
 
 TEST(Scope, EndsWithItsBlock) {

@@ -28,7 +28,7 @@ TEST(CentralWorker, RefusesWhatItCannotDo) {
         world, [&](Communicator& comm) { const Optimizer optimizer(comm, layout(), options); });
     return texts[0];
   };
-  EXPECT_NE(refusal(good, 2).find("size 1"), std::string::npos);
+  EXPECT_NE(refusal(good, 2).find("has size 2, must be 1"), std::string::npos);
   OptimizerOptions bad = good;
   bad.nodes = Nodes::of_size(1, 1);
   EXPECT_NE(refusal(bad).find("nodes"), std::string::npos);
