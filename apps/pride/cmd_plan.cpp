@@ -68,9 +68,9 @@ DeviceModel gpu_of([[maybe_unused]] Communicator& comm, const PlanArguments& arg
 #if PRIDE_HAVE_TORCH
   const bool is_there = args.workload.device == "cuda" && args.workload.run_on != "host";
   if (is_there && args.device_memory.empty()) {
-    const GpuRates rates = measure_rates(*gpu_of_rank(comm), kCopied, args.seconds / 4, 3);
+    const CopyRates rates = measure_copies(*gpu_of_rank(comm), kCopied, args.seconds / 4, 3);
     return {.bytes_per_s = rates.memory,
-            .host_bytes_per_s = std::min(rates.to_host, rates.from_host),
+            .host_bytes_per_s = rates.link(),
             .operations_per_s = operations};
   }
 #endif

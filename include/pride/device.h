@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,6 +30,18 @@ using Orthogonalise = std::function<void(const DeviceMatrices& matrices, void* s
 // looked for at run time; the kernels are compiled for this GPU at the first use and kept in a
 // cache folder. Throws InvalidArgument with the reason where the device cannot be used.
 std::shared_ptr<Device> cuda_device(int number);
+
+// Bytes per second of a device's copies: within its memory, read and written; and of copies to the
+// page-locked memory of the host, or from it.
+struct CopyRates {
+  double memory = 0, to_host = 0, from_host = 0;
+  double link() const { return std::min(to_host, from_host); }
+};
+// Measures them, each for at least `seconds` and `least` times. Copies are of `bytes`, but of at
+// most 256 MiB to and from the host. Meanwhile twice `bytes` of the device's memory are held.
+// Throws InvalidArgument on fewer than 4 bytes, negative seconds or no repetition; Error if the
+// device has not the memory.
+CopyRates measure_copies(Device& device, std::size_t bytes, double seconds, int least);
 
 // What was found on this machine. `reason`: why there are no GPUs here, or why they cannot be used.
 struct CudaGpu {

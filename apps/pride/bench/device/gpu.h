@@ -15,17 +15,9 @@
 
 namespace pride::app {
 
-// Copies, in bytes per second: within the memory of the GPU, read and written; and those that the
-// host's page-locked memory sends or receives.
-struct GpuRates {
-  double memory = 0, to_host = 0, from_host = 0;
-};
 // The GPU of this rank: ranks of a host take its GPUs in turn. Throws InvalidArgument: there is
 // none. Collective.
 std::shared_ptr<Device> gpu_of_rank(Communicator& comm);
-
-// Each over `bytes`, at least `seconds` long and `least` times.
-GpuRates measure_rates(Device& device, std::size_t bytes, double seconds, int least);
 
 struct GpuCell {
   std::string name, dtype;  // of gradients and of narrow parameters
