@@ -12,7 +12,7 @@ extern "C" {
 
 /* Grows when a function, an enumerator or the last member of a struct is added. Existing ones keep
  * their meaning and place as long as the library's name ends in .so.1. */
-#define PRIDE_C_VERSION 7
+#define PRIDE_C_VERSION 8
 
 /* The result of every function that can fail. Except for PRIDE_OK and PRIDE_PENDING
  * pride_last_error() has the text. No C++ exception leaves the library. */

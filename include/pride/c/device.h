@@ -16,6 +16,12 @@ PRIDE_API int pride_cuda_device(int32_t number, pride_device** out);
 /* Optimizers that were made with it keep it. */
 PRIDE_API void pride_device_destroy(pride_device* device);
 PRIDE_API const char* pride_device_name(const pride_device* device); /* "cuda:0 (...)" */
+/* Bytes per second of the device's copies, measured for `seconds` and more each: within its memory,
+ * read and written, and the slower of to and from the page-locked memory of the host. Copies are of
+ * `bytes`, but of at most 256 MiB to and from the host. Meanwhile twice `bytes` of the device's
+ * memory are held. Since PRIDE_C_VERSION 8. */
+PRIDE_API int pride_device_rates(pride_device* device, uint64_t bytes, double seconds,
+                                 double* memory, double* link);
 
 /* n matrices of one shape in the memory of a device, each in row-major order, `stride` floats from
  * one row to the next. */

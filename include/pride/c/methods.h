@@ -45,6 +45,11 @@ PRIDE_API int pride_method_mean_cost(const pride_options* options, const pride_l
                                      int32_t world, int32_t rank, int64_t step,
                                      const int32_t* vote_weights, pride_cost* cost);
 
+/* Multiplications and additions of a rank per step on whole matrices (Newton-Schulz); 0 for all
+ * other methods. Since PRIDE_C_VERSION 8. */
+PRIDE_API int pride_method_operations(const pride_options* options, const pride_layout* layout,
+                                      int32_t world, double* operations);
+
 /* A network on paper, and the model's own work. */
 typedef struct pride_plan_facts {
   uint32_t struct_size; /* set by the caller */
@@ -57,6 +62,11 @@ typedef struct pride_plan_facts {
   double cores;       /* of each rank */
   int32_t exchange_threads;
   int32_t reserved; /* 0 */
+  /* The GPU on which the methods run; all 0: they run on the host. Bytes per second of copies
+   * within its memory, read and written, and of copies to the host or from it
+   * (pride_device_rates()). Multiplications and additions per second in products of matrices, for
+   * methods that have some (pride_method_operations()). Since PRIDE_C_VERSION 8. */
+  double device_bytes_per_s, device_host_bytes_per_s, device_operations_per_s;
 } pride_plan_facts;
 
 typedef struct pride_plan_row {
@@ -69,7 +79,8 @@ typedef struct pride_plan_row {
 } pride_plan_row;
 
 /* The step of `options`' method: its arithmetic is measured here, on all ranks of `comm` at once,
- * its bytes are counted, the rest is the model of docs/performance.md. Collective; a second. */
+ * or computed from the rates of the GPU. Its bytes are counted, the rest is the model of
+ * docs/performance.md. Collective; a second. */
 PRIDE_API int pride_plan(pride_comm* comm, const pride_options* options,
                          const pride_plan_facts* facts, pride_plan_row* row);
 
