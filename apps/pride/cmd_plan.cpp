@@ -238,10 +238,11 @@ void add_plan(CLI::App& command) {
             "With --device-memory: of copies between the memories of GPU and host, as 25GB/s")
       ->check(unit_check(parse_rate))
       ->group("GPU");
-  add_value(command, "--device-operations", args->device_operations,
-            "On a GPU: multiplications and additions per second in products of "
-            "matrices, for methods that orthogonalise; as 4e14",
-            {1, 0x1p80})
+  add_value(
+      command, "--device-operations", args->device_operations,
+      "On a GPU, for methods that orthogonalise: multiplications and additions of Newton-Schulz "
+      "per second, about half of the GPU's rate in products of matrices; as 2e13",
+      {1, 0x1p80})
       ->group("GPU");
   add_value(command, "--cores", args->cores,
             "Cores of each rank; below 2, votes and backward do not overlap. Default: this "
