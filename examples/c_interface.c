@@ -14,7 +14,7 @@ static void need(int status) {
   if (status != PRIDE_OK) printf("pride: %s\n", pride_last_error()), exit(1);
 }
 
-// The next of a series of numbers in [-1, 1).
+// The next pseudo-random number of a series, in [-1, 1).
 static float next(uint32_t* series) {
   *series = *series * 1664525u + 1013904223u;
   return (float)(*series >> 8) / (1 << 23) - 1;

@@ -43,7 +43,7 @@ std::vector<pride::NamedParameter> parameters_of(const torch::nn::Module& module
   return list;
 }
 
-// The hash of all workers' weights is the same. Collective.
+// True if all workers' weights have the same hash. Collective.
 bool is_equal_on_all(pride::Communicator& comm, std::uint64_t hash) {
   std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()));
   comm.all_gather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)));
@@ -56,7 +56,7 @@ bool train(pride::Communicator& comm) {
   pride::ModuleTensors tensors(parameters_of(net));
   pride::OptimizerOptions options{.method = "dlion-vote",
                                   .groups = {{.lr = kLr, .weight_decay = 0}}};
-  // on a GPU if the parameters are there (here they are not); or why it is on the host
+  // runs the method on the parameters' GPU, if they are on one (here they are not)
   const std::string why_host = tensors.run_on(pride::RunOn::kAuto, options);
   if (!why_host.empty()) std::printf("the method runs on the host: %s\n", why_host.c_str());
   pride::Optimizer optimizer(comm, tensors.layout(), options);
@@ -68,7 +68,7 @@ bool train(pride::Communicator& comm) {
     const auto x = torch::rand({64, 1}, random).mul(2).sub(1);
     tensors.zero_grad();
     const auto loss = torch::mse_loss(net.forward(x), torch::sin(3 * x));
-    loss.backward();  // this worker's own gradients: nothing averages them
+    loss.backward();  // this worker's own gradients; do not average them
     optimizer.set_group({.lr = kLr * (1 - static_cast<double>(step) / kSteps)});
     tensors.step(optimizer);
     last_loss = loss.item<double>();

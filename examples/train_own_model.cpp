@@ -42,7 +42,7 @@ class Spirals : public Task {
   }
 
  private:
-  // Row i: the point at `t` of 0 to 1 along one of the spirals.
+  // Sets row i: the point at `t`, from 0 to 1, along a spiral.
   static void put(double t, std::int64_t i, const Batch& batch) {
     const double turn = 9 * t, side = i % 2 == 0 ? 1 : -1;
     batch.input[i] = torch::tensor({side * t * std::cos(turn), side * t * std::sin(turn)});

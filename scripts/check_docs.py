@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# Checks the pages: links and anchors lead somewhere, files that comments name are there, and the
-# messages that docs/errors.md quotes are those of the sources.
+# Checks that links and anchors of the pages exist, that the pages named in comments exist, and that the
+# messages quoted in docs/errors.md are in the sources.
 # SPDX-License-Identifier: Apache-2.0
 """usage: check_docs.py [ROOT]        check the tree at ROOT (default: this repository)
        check_docs.py --self-test   check the checker: made-up faults are found
@@ -12,10 +12,10 @@ import sys
 import tempfile
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)\)")
-# A page that is named in a comment or a help text of a file that ends so.
+# Extensions of the files whose comments and help texts may name a page.
 NAMING = (".h", ".c", ".cpp", ".py", ".sh", ".txt", ".toml", ".cmake")
 NAMED_PAGE = re.compile(r"(?<![\w/.-])docs/[\w./-]*\.md\b")
-# A character is matched to be passed over: it may be a quotation mark.
+# Matches character literals only to skip them: one may be a quotation mark.
 LITERAL = re.compile(r"""'(?:\\.|[^'\\\n])'|R"\((?P<raw>.*?)\)"|f?"(?P<text>(?:\\.|[^"\\\n])*)\"""", re.S)
 # What may stand between two parts of a message in the sources, in characters of other literals.
 GAP = "[\\s\\S]{0,300}?"
@@ -72,7 +72,7 @@ def unescaped(text):
 
 
 def literals(text):
-    """The string literals of a source, those with at most a comma between joined, others apart by a NUL."""
+    """The string literals of a source: joined where at most a comma is between them, else separated by NUL."""
     parts, end = [], 0
     for match in LITERAL.finditer(text):
         if text[end:match.start()].strip(" \t\n,"):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains the same small GPT on the same batches by four methods, and prints what each one cost: loss,
-# bytes, and the time of a step on slow networks.
+# Trains the same small GPT on the same batches with four methods, and prints the loss, the bytes, and the
+# time of a step on slow networks of each.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -33,7 +33,7 @@ readonly pride=build/release/apps/pride/pride
 readonly rates=(100mbit 1gbit)
 readonly rows=(adamw lion lion:dense=bf16 dlion-vote dlion-muon)
 
-# number KEY: the number behind "KEY" in the JSON on standard input, the first one
+# number KEY: prints the first number of "KEY" in the JSON on standard input
 number() { sed -n "/\"$1\":/{s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p;q}"; }
 
 can_measure() {
@@ -41,11 +41,11 @@ can_measure() {
     scripts/slownet.sh -n 2 -r 100mbit -- "$pride" info --json >/dev/null 2>&1
 }
 
-# measured_ms RATE METHOD[:OPTION]: of a step of 4 ranks, each in a host of its own
+# measured_ms RATE METHOD[:OPTION]: prints the milliseconds of a step of 4 ranks, each on its own host
 measured_ms() {
   local option=() method=${2%%:*}
   [ "$method" = "$2" ] || option=(--method-opt "${2#*:}")
-  # what mpirun says of a run that goes well is of no use here
+  # mpirun's messages matter only if the run fails
   if ! scripts/slownet.sh -n 4 -r "$1" -- "$pride" train --task lm --batch 8 --steps 10 \
     --eval-batches 1 --method "$method" "${option[@]}" --quiet --json \
     >out/demo/network.json 2>out/demo/network.err; then
@@ -55,7 +55,7 @@ measured_ms() {
   number step_ms <out/demo/network.json
 }
 
-# predicted_ms RATE METHOD[:OPTION]: by the counted bytes, and backward as the demo's runs had it
+# predicted_ms RATE METHOD[:OPTION]: the same from the counted bytes and the runs' time of backward
 predicted_ms() {
   "$pride" plan --params "$params" --backward "${backward_ms}ms" --bandwidth "$1" --latency 100us \
     --world 4 --methods "$2" --json | number overlapped_s | awk '{ printf "%f", 1000 * $1 }'
@@ -66,7 +66,7 @@ draw() {
   local row color=0 longest=0 lowest=99 highest=0 series='' points
   for row in "${rows[@]}"; do
     local metrics=(out/demo/runs/"$row"-seed*/metrics.jsonl)
-    [ -e "${metrics[0]}" ] || continue  # of bfloat16 there is no run
+    [ -e "${metrics[0]}" ] || continue  # lion:dense=bf16 has no run
     points=$(grep '"type":"step"' "${metrics[0]}" | awk -F'[:,]' -v ms="${ms[$row ${rates[0]}]}" '
       { for (i = 1; i < NF; ++i) if ($i == "\"loss\"") sum += $(i + 1) }
       NR % 10 == 0 { x = x (x ? "," : "") NR * ms / 1000; y = y (y ? "," : "") sum / 10; sum = 0 }
@@ -90,7 +90,7 @@ network_table() {
   local params backward_ms how=predicted
   local summary=(out/demo/runs/adamw-seed*/summary.json)
   params=$(number parameters <"${summary[0]}")
-  # backward of one worker with a core of its own: threads of the demo share what there is
+  # backward of one worker with its own core; the demo's threads share cores
   backward_ms=$(awk -v s="$(number backward_s <"${summary[0]}")" -v n="$(number steps_run <"${summary[0]}")" \
     -v cores="$(nproc)" 'BEGIN { share = 4 / cores; print 1000 * s / n / (share > 1 ? share : 1) }')
   ! can_measure || how=measured

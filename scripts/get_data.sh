@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches CIFAR-10 and tiny Shakespeare from where their authors keep them, or checks a folder.
+# Fetches CIFAR-10 and tiny Shakespeare from their authors' servers, or checks a folder.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 
@@ -42,7 +42,7 @@ die() {
   exit 1
 }
 
-# unpacked_sha256 FILE: of the content, unpacked if the name ends in .gz
+# unpacked_sha256 FILE: prints the checksum of the content, unpacked if the name ends in .gz
 unpacked_sha256() {
   local sum
   if [[ $1 == *.gz ]]; then
@@ -53,7 +53,7 @@ unpacked_sha256() {
   printf '%s\n' "${sum%% *}"
 }
 
-# check_file FILE: true if it is what its name says
+# check_file FILE: true if its checksum is the one for its name
 check_file() {
   local name sum
   name=$(basename -- "${1%.gz}")
@@ -78,14 +78,14 @@ check_folder() {
   [ "$n_bad" -eq 0 ] || die "$n_bad of $n_files files differ from the originals"
 }
 
-# sum_is TOOL SUM FILE: whether the file is there and has this checksum
+# sum_is TOOL SUM FILE: true if the file exists and has this checksum
 sum_is() {
   local sum
   [ -f "$3" ] && sum=$("$1" <"$3") && [ "${sum%% *}" = "$2" ]
 }
 
-# fetch URL FILE TOOL SUM: goes on with FILE.part where an earlier try stopped; FILE appears only if
-# its checksum is right.
+# fetch URL FILE TOOL SUM: resumes FILE.part of an earlier try; FILE appears only if its checksum is
+# right.
 fetch() {
   local url=$1 file=$2 tool=$3 sum=$4
   command -v curl >/dev/null || die "curl is not installed; scripts/setup.sh installs it"
@@ -96,7 +96,7 @@ fetch() {
       die "could not download $url (run again to go on where it stopped)"
   fi
   if ! sum_is "$tool" "$sum" "$file.part"; then
-    # put aside, so that the next try starts afresh
+    # renamed, so that the next call starts a new download
     mv -- "$file.part" "$file.bad"
     die "$url is not what was expected ($tool $sum); kept as $file.bad"
   fi

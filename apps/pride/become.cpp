@@ -35,7 +35,8 @@ bool is_rank_of_a_job() {
   return std::ranges::any_of(kNames, [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-// For a given network and model. Methods with matrices are measured, with one thread of BLAS.
+// True for words of a plan on a given network and model. Methods on matrices run in pride-torch,
+// which pins BLAS to one thread for the measurement.
 bool is_word_of_a_plan_on_paper(const std::string& word) {
   constexpr std::array kFlags = {"--params", "--backward", "--bandwidth", "--latency", "--message",
                                  "--world",  "--methods",  "--cores",     "--json",    "--svg"};
@@ -43,7 +44,7 @@ bool is_word_of_a_plan_on_paper(const std::string& word) {
   return !word.starts_with('-') || std::ranges::count(kFlags, word.substr(0, word.find('='))) > 0;
 }
 
-// Commands of this program; all others are pride-torch's, and the ranks of a job are, too.
+// True if this program runs the command. pride-torch runs the others, and all ranks of a job.
 bool is_mine(const Words& commands, const Words& words) {
   const auto has = [&](const std::string& flag) {
     return std::ranges::any_of(words, [&](const std::string& word) {
@@ -51,7 +52,7 @@ bool is_mine(const Words& commands, const Words& words) {
     });
   };
   if (words.empty() || words[0].starts_with('-')) return !has("--help-all");
-  if (std::ranges::count(commands, words[0]) == 0) return true;  // and reports that there is none
+  if (std::ranges::count(commands, words[0]) == 0) return true;  // to report the unknown command
   if (words[0] == "plan") {
     return has("--params") && has("--backward") && has("--bandwidth") && !is_rank_of_a_job() &&
            std::ranges::all_of(words, is_word_of_a_plan_on_paper);

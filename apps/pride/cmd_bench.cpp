@@ -1,4 +1,4 @@
-// `pride bench`: measurements of this machine and network, as rows next to rivals.
+// `pride bench`: measurements of this machine and network, with reference rows.
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/prctl.h>
 
@@ -35,7 +35,7 @@ namespace {
 
 constexpr double kMostCoords = 0x1p33;
 
-// The flags of all kinds.
+// The flags of all kinds of benchmarks.
 struct BenchArguments {
   Workers workers = {};
   Settings settings = {};  // must be equal on all ranks
@@ -52,7 +52,7 @@ void on_ranks(const BenchArguments& args, const RankedBody& body) {
   });
 }
 
-// A kind, measured by `run`. Its flags may have other defaults than `args.how`.
+// Adds a kind of benchmark, which `run` measures.
 template <typename Args>
 CLI::App* add_kind(CLI::App& bench, const char* name, const char* what,
                    const std::shared_ptr<Args>& args, void (*run)(const Args&)) {
@@ -83,7 +83,7 @@ void add_times(CLI::App& kind, How& how, const char* seconds, const char* reps) 
   add_value(kind, "--reps", how.least, reps, {1, 1e6});
 }
 
-// A kind that runs on ranks.
+// Adds a kind of benchmark that runs on ranks.
 template <typename Args>
 CLI::App* add_ranked(CLI::App& bench, const char* name, const char* what,
                      const std::shared_ptr<Args>& args, void (*run)(const Args&),
@@ -171,7 +171,7 @@ void run_exchange(const MethodArguments& args) {
   });
 }
 
-// The GPUs of a machine in turn. Methods of the host are left out, and the table says why.
+// Ranks of a machine take its GPUs in turn. Methods without GPU kernels are left out, with a note.
 void go_to_gpu(Communicator& comm, MethodBench& how, RowPrinter& print) {
   how.device = gpu_of_rank(comm);
   print.note(how.device->name());
@@ -292,7 +292,7 @@ void run_gpu_kernels(const KernelArguments& args) {
   bench_gpu_kernels(*device, args.how, args.filter, rates.memory,
                     [&](const GpuCell& cell) { print.row(fields_of(cell)); });
   print.note(
-      "GB/s: bytes read and written, at the median. x copy: the time of a copy of as many bytes "
+      "GB/s: bytes read and written, at the median. of copy: the time of a copy of as many bytes "
       "over it; small tensors lie in the GPU's cache, or the launch takes longest.\n"
       "wrong: arrays without the bits that the host makes of them.");
 }

@@ -77,7 +77,7 @@ Subject load(const EvaluateArguments& args) {
   return subject;
 }
 
-// A line on standard error, now and then.
+// Progress on standard error: every 0.2 s on a terminal, otherwise every 5 s.
 class Countdown {
  public:
   Countdown(std::string name, std::size_t n, bool quiet)
@@ -91,7 +91,7 @@ class Countdown {
     }
     told_ = now;
     const double seconds = seconds_since(start_);
-    // the longest ones come first, so this is an upper bound
+    // the longest questions come first, so this is an upper bound
     const double left = seconds / static_cast<double>(done) * static_cast<double>(n_ - done);
     std::cerr << (terminal_ ? "\r\033[K" : "") << name_ << ": " << done << '/' << n_
               << " questions, at most " << clock_text(left) << " left" << (terminal_ ? "" : "\n")
@@ -261,7 +261,7 @@ void evaluate_all(EvaluateArguments& args) {
     std::string predictions;
     results.push_back(evaluate(subject, set, args, predictions));
     if (file) file->write(predictions.data(), predictions.size());
-    // in whatever form the results are
+    // also with --json
     for (const std::string& note : results.back().asked.notes(set.name())) {
       std::cerr << note << '\n';
     }

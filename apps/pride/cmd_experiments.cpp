@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Common to both.
+// Options of both commands.
 struct ExperimentOptions {
   std::string out;
   RunnerOptions runner;
@@ -60,7 +60,7 @@ bool is_shared(const Flag& flag) {
          flag.role == Role::kBatches || flag.role == Role::kOutput;
 }
 
-// memories of an average, in steps: 10, 20, 50, 100; of squares 20, 50, 100, 1000
+// Default of --tune-beta2: averages over 10, 20, 50, 100 steps; of squares over 20, 50, 100, 1000.
 const std::vector<std::string> kBeta2 = {"0.9", "0.95", "0.98", "0.99"};
 const std::vector<std::string> kBeta2OfSquares = {"0.95", "0.98", "0.99", "0.999"};
 
@@ -105,7 +105,7 @@ void add_tuning(CLI::App& app, CompareOptions& o) {
   add_value(app, "--tune-steps", o.tune_steps, "The same in steps", {1})->excludes(epochs);
 }
 
-// The flags of `pride train` that were given, --config applied.
+// The flags of `pride train` that were given on the command line or in --config.
 FlagValues given_train_flags(CLI::App& app, const CompareOptions& options) {
   if (!options.train.config.empty()) apply_config(app, options.train.config);
   FlagValues given;
@@ -200,7 +200,7 @@ void add_search(const CompareOptions& o, Experiment& experiment) {
   if (o.tune_steps) tuning.flags["steps"] = {concat(*o.tune_steps)};
   for (auto& [label, own] : experiment.own) {
     const MethodInfo info = method_info(own.method, 1);
-    own.tune.push_back({"lr", {}});  // around the rate of a run
+    own.tune.push_back({"lr", {}});  // no values: the search starts at the rate of a run
     std::vector<std::string> values = o.tune_beta2;
     if (values.empty()) values = info.default_eps > 0 ? kBeta2OfSquares : kBeta2;
     if (info.default_beta2 == 0 || values == kNone) continue;
@@ -303,7 +303,7 @@ int tell_failures(const Runs& runs) {
   return 1;
 }
 
-// The records of a folder are rewritten completely: they belong to one experiment.
+// Refuses a folder with records of another experiment, because all its records are rewritten.
 void check_folder(const ExperimentPlan& plan) {
   const fs::path file = plan.out / "sweep.json";
   if (!fs::exists(file)) return;
@@ -316,7 +316,7 @@ void check_folder(const ExperimentPlan& plan) {
               had, "'; choose another --out");
 }
 
-// The exit code.
+// Runs the experiment. Returns the exit code.
 int make(const ExperimentPlan& plan, const ExperimentOptions& options) {
   check_folder(plan);
   std::error_code error;

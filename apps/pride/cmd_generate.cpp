@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kLongestPrompt = std::size_t{1} << 26;  // bytes: a device has no end
+constexpr std::size_t kLongestPrompt = std::size_t{1} << 26;  // bytes; a device file has no end
 
 struct GenerateArguments {
   std::string model, vocab, prompt, prompt_file;
@@ -47,7 +47,7 @@ class Text {
     return vocabulary_ ? vocabulary_->end_of_text() : std::nullopt;
   }
 
-  // A model needs a prompt. The default is the end of the previous text, or of the previous line.
+  // A model needs a prompt. The default ends a previous text, or a previous line.
   std::vector<Token> encode(const std::string& text) const {
     if (text.empty() && end()) return {*end()};
     const std::string prompt = text.empty() ? "\n" : text;

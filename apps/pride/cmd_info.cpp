@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Null: not in this build.
+// The transports' versions; null: not in this build.
 Json transports() {
   Json all = {{"threads", true}, {"mpi", nullptr}, {"c10d", nullptr}};
 #ifdef PRIDE_HAVE_MPI
@@ -52,7 +52,7 @@ Json libtorch_version() {
 #endif
 }
 
-// Null if there is none; for an unreadable default text, the reason.
+// Null if there is no default text; for an unreadable one, the reason.
 Json describe_default_text() {
   const auto folder = find_default_text();
   if (!folder) return nullptr;
@@ -82,9 +82,9 @@ std::string trimmed(std::string text) {
   return text;
 }
 
-// Which BLAS this process has loaded, asked of the loaded libraries themselves: pride itself calls
-// none here. "OpenBLAS 0.3.21 NO_AFFINITY USE64... core Haswell"; "unknown (FILE)" for a BLAS that
-// does not say its name; "none" if no BLAS is loaded.
+// The BLAS that this process has loaded, by functions of the loaded libraries: "OpenBLAS 0.3.21
+// NO_AFFINITY USE64... core Haswell"; "unknown (FILE)" for a BLAS without such a function; "none"
+// if no BLAS is loaded.
 std::string blas_in_use() {
   if (const std::string config = ask("openblas_get_config"); !config.empty()) {
     return trimmed(config) + ", core " + ask("openblas_get_corename");
@@ -141,7 +141,7 @@ void line(const char* label, const std::string& value) {
   std::cout << std::left << std::setw(14) << label << value << '\n';
 }
 
-// The words of a list stand between blanks.
+// A string, or a list as words separated by blanks.
 std::string text_of(const Json& value, const char* otherwise = "not built") {
   if (value.is_null()) return otherwise;
   if (!value.is_array()) return value.get<std::string>();
@@ -191,7 +191,7 @@ void print_build(const Json& info) {
 void run_info(bool& json) {
   const Json info = gather();
   if (json) {
-    // text of other libraries may hold anything; it is printed, never trusted
+    // texts of other libraries may not be UTF-8
     std::cout << info.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
     return;
   }

@@ -20,8 +20,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMostWorkers = 65535;
 constexpr double kMostParams = 0x1p50;
-constexpr std::int64_t kMostBuckets = 1000;              // each of which is counted by itself
-constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
+constexpr std::int64_t kMostBuckets = 1000;              // bytes are counted bucket by bucket
+constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's first phase
 
 struct MethodsArguments {
   int workers = 4;
@@ -32,7 +32,7 @@ struct MethodsArguments {
   bool json = false;
 };
 
-// The default size, and of very many parameters what keeps their buckets few.
+// The default size; larger if there would be more than kMostBuckets.
 std::size_t bucket_coords(const MethodsArguments& args) {
   const auto least = static_cast<std::size_t>(args.params / kMostBuckets + 1);
   return std::max(CostQuery{}.bucket_coords, least);
@@ -47,7 +47,7 @@ CostQuery query(const MethodsArguments& args, std::int64_t step) {
           .ranks_per_node = args.ranks_per_node.value_or(0)};
 }
 
-// True if options were given: the paper's bits are only for the defaults.
+// True if options differ from the defaults, for which the paper counts bits.
 bool has_own_options(const MethodInfo& info, const MethodsArguments& args) {
   const auto given = parse_method_options(args.method_options);
   return std::ranges::any_of(info.options, [&](const MethodOption& option) {
@@ -116,7 +116,7 @@ std::string bytes_cell(const Json& method) {
   return (method["bound"] ? "<= " : "about ") + bytes;
 }
 
-// Empty, or why this world cannot use the method.
+// The reason why this world cannot use the method; empty: it can.
 std::string refusal(const Json& all, const Json& method) {
   if (all["workers"] <= method["max_workers"]) return "";
   return concat(method["name"].get<std::string>(), " refuses more than ",
@@ -180,7 +180,7 @@ void print_method(const Json& all) {
   std::cout << method["name"].get<std::string>() << ": " << method["title"].get<std::string>()
             << "\n\n";
   line("source", method["source"]);
-  // the method's description, not the cost of the requested options
+  // bits are those of the default options
   const char* whose = method["bits_of_these_options"] ? "" : " with default options";
   line("bits", concat(number_text(method["bits_up"]), " up, ", number_text(method["bits_down"]),
                       " down per coordinate and worker", whose));

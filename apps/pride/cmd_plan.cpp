@@ -45,7 +45,7 @@ struct PlanArguments {
   std::vector<std::string> methods = {"lion", "lion:dense=bf16", "dlion-vote", "dlion-avg",
                                       "lion-cub"};
   bool json = false;
-  bool one_measured = false;  // of the planned ranks
+  bool one_measured = false;  // one rank is measured, whatever the planned number
 #if PRIDE_HAVE_TORCH
   TrainOptions workload;
 #endif
@@ -62,7 +62,7 @@ NetworkModel network_of(Communicator& comm, const PlanArguments& args) {
           .bytes_per_s = parse_rate(args.bandwidth)};
 }
 
-// As given, or measured where the model is on a GPU.
+// The GPU's rates: given by flags, or measured if the model is on a GPU.
 DeviceModel gpu_of([[maybe_unused]] Communicator& comm, const PlanArguments& args) {
   const double operations = args.device_operations.value_or(0);
 #if PRIDE_HAVE_TORCH
@@ -250,8 +250,7 @@ void add_plan(CLI::App& command) {
             {0.01, 1024})
       ->group("Network");
   add_value(command, "--methods", args->methods, kMethodsHelp)->delimiter(',');
-  add_value(command, "--exchange-threads", args->exchange_threads, "Buckets on their way at a time",
-            {1, 16});
+  add_value(command, "--exchange-threads", args->exchange_threads, "Buckets in flight", {1, 16});
   add_value(command, "--seconds", args->seconds, "Minimum seconds per measurement", {0.001, 3600});
   command.add_flag("--json", args->json, "Print JSON");
   command.footer(

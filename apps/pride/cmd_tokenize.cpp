@@ -21,11 +21,11 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kLlmcShard = 100'000'000;  // as llm.c's own scripts
+constexpr std::uint64_t kLlmcShard = 100'000'000;  // tokens, as in llm.c's scripts
 constexpr std::chrono::seconds kTell{5};
 
 struct TokenizeArguments {
-  TokenizeOptions options;  // but for what follows
+  TokenizeOptions options;  // except the members that options_of() sets
   std::vector<std::string> inputs;
   std::string vocab, out, layout = "plain", ends = "auto";
   std::optional<std::uint64_t> shard_tokens;
@@ -48,8 +48,8 @@ TokenizeOptions options_of(const TokenizeArguments& args) {
   return options;
 }
 
-// Existing shards would mix with those of this call. --overwrite replaces those of an earlier call;
-// others are always refused.
+// Returns the shards of an earlier call in --out, and refuses them without --overwrite. Always
+// refuses other shards, because they would mix with this call's.
 std::vector<fs::path> find_earlier(const TokenizeArguments& args) {
   std::error_code none;
   std::vector<fs::path> old = earlier_shards(args.out);
@@ -64,7 +64,7 @@ std::vector<fs::path> find_earlier(const TokenizeArguments& args) {
   return old;
 }
 
-// The earlier call's shards that this one has not replaced.
+// Removes the earlier call's shards that this call has not replaced.
 void remove_others(const std::vector<fs::path>& old, const Tokenized& done) {
   for (const fs::path& file : old) {
     const auto made_now = [&](const TokenizedPart& part) {

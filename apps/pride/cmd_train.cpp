@@ -110,7 +110,7 @@ bool train_with_threads_of_processes(const TrainOptions& options) {
 #if PRIDE_HAVE_COORD
 std::string name_of_process() {
   char host[40] = "worker";
-  gethostname(host, sizeof(host) - 1);  // what is longer is cut off
+  gethostname(host, sizeof(host) - 1);  // cuts longer names
   return concat(host, "-", getpid());
 }
 

@@ -11,7 +11,7 @@
 
 namespace pride::app {
 
-inline constexpr int kInterrupted = 130;         // exit code: 128 + SIGINT, as shells say it
+inline constexpr int kInterrupted = 130;         // exit code: 128 + SIGINT, as in shells
 inline constexpr double kMostOfASize = 1 << 20;  // heads, a batch, examples of a prompt
 
 // Help of --methods, for commands that measure or plan several.
@@ -38,7 +38,7 @@ void add_certs(CLI::App& command);
 void add_manual(CLI::App& command);  // of all commands of the running program
 void add_completion(CLI::App& command);
 
-// The values of a command's flags, which live as long as the command, and its action.
+// Sets the command's action. Returns the values of its flags, which live as long as the command.
 template <typename Arguments>
 Arguments& arguments_of(CLI::App& command, void (*run)(Arguments&)) {
   const auto arguments = std::make_shared<Arguments>();
@@ -46,7 +46,7 @@ Arguments& arguments_of(CLI::App& command, void (*run)(Arguments&)) {
   return *arguments;
 }
 
-// With their dashes, the negative forms too.
+// The command's flags with dashes, including the negative forms.
 std::vector<std::string> flags_of(const CLI::App& command);
 
 }  // namespace pride::app

@@ -34,7 +34,7 @@ std::string digits_of_count(const std::string& text, bool bytes) {
   if ((has_b && !bytes) || (binary && !has_b)) return text;
   const int exponent = parts[3].matched ? std::stoi(parts[3]) : 0;
   const std::string prefix = parts[4];
-  // powers of a thousand, or with an i after the prefix of 1,024
+  // k, M, G, T are powers of 1,000; Ki, Mi, Gi, Ti of 1,024
   const auto power =
       prefix.empty() ? 0
                      : 1 + static_cast<int>(std::string("kMGT").find(prefix == "K" ? "k" : prefix));
@@ -53,7 +53,7 @@ std::string wrong_number(const std::string& text, Limits limits) {
   if (error == ERANGE) {
     return concat(text, std::isinf(value) ? " is too large" : " is too small", " for a number");
   }
-  // without limits NaN passes; other checks decide about it
+  // without limits NaN passes: other checks refuse it
   const bool limited = std::isfinite(limits.lowest) || std::isfinite(limits.highest);
   if (!limited || (value >= limits.lowest && value <= limits.highest)) return "";
   return concat(text, " is not a number from ", limits.lowest, " to ", limits.highest);

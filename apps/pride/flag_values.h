@@ -22,15 +22,15 @@ struct Limits {
   double highest = std::numeric_limits<double>::infinity();
 };
 
-// The digits of a count in everyday notation: "1e7", "2.5M" and "10k" (powers of ten) are whole
-// numbers; with `bytes` "64kB", "100MB" and "1MiB" as well. Other texts come back as they are.
+// The digits of a count in everyday notation, "1e7", "2.5M" or "10k" (powers of ten); with `bytes`
+// also "64kB", "100MB" and "1MiB". Returns other texts unchanged.
 std::string digits_of_count(const std::string& text, bool bytes = false);
 
-// "" if `text` is a number that a double can hold within the limits (strtod alone makes 1e-400
-// zero), else why not.
+// "" if `text` is a number within the limits that a double can hold; otherwise the reason. (strtod
+// alone makes 1e-400 zero.)
 std::string wrong_number(const std::string& text, Limits limits = {});
 
-// Reads an integer that fits T (CLI11 alone wraps or saturates), or refuses it.
+// Replaces `text` by the digits of its integer, or returns why T cannot hold it (CLI11 wraps it).
 template <typename T>
 std::string read_integer(std::string& text, Limits limits, bool bytes = false) {
   using Of = std::numeric_limits<T>;
@@ -63,10 +63,10 @@ CLI::Validator number_reader(Limits limits = {}, bool bytes = false) {
   }
 }
 
-// Accepts what `parse` (parse_rate, parse_time) does not throw InvalidArgument for.
+// A check that refuses the texts for which `parse` (parse_rate, parse_time) throws InvalidArgument.
 CLI::Validator unit_check(double (*parse)(const std::string&));
 
-// The number in a plain, optional or listed value.
+// The type of the number in a plain, optional or listed value.
 template <typename T>
 struct NumberIn {
   using type = T;

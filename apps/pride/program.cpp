@@ -52,7 +52,7 @@ struct Command {
   std::string about;                  // in `pride --help`
   std::vector<const char*> examples;  // at the end of its own help
   void (*add)(CLI::App& command);     // null: not in this program
-  bool needs_grpc = false;            // the required library, instead of libtorch
+  bool needs_grpc = false;            // needs gRPC; false: libtorch
 };
 
 const std::vector<Command> kCommands = {
@@ -209,7 +209,7 @@ std::string unknown_word(const CLI::App& app) {
   return known.empty() ? "" : pride::concat(command->get_name(), " needs a subcommand:", names);
 }
 
-// Refuses an empty value: everywhere else it would count as not given.
+// Refuses empty values, because commands treat them as not given.
 void refuse_empty_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     const std::string name = option->get_single_name();
@@ -220,7 +220,7 @@ void refuse_empty_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);
 }
 
-// Listed in the help, but refused because of a missing library.
+// Adds a command that the help lists and that always fails, because its library is missing.
 void add_missing([[maybe_unused]] CLI::App& command, [[maybe_unused]] bool needs_grpc) {
 #if !PRIDE_LISTS_ONLY
   struct Library {

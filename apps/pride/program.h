@@ -7,8 +7,8 @@
 
 namespace pride::app {
 
-// Replaces this process by another program if the command line is that one's; then it does not
-// return. `commands`: the existing subcommands.
+// If another program has the command, replaces this process by that program and does not return.
+// `commands`: the existing subcommands.
 using HandOver = void(const std::vector<std::string>& commands,
                       const std::vector<std::string>& words);
 
@@ -21,6 +21,6 @@ char** arguments();
 
 }  // namespace pride::app
 
-// Parses the command line, runs the command and returns the exit code; errors are on standard
-// error. A `hand_over` comes first.
+// Parses the command line, runs the command and returns the exit code. Errors go to standard error.
+// Calls `hand_over` first, unless it is null.
 extern "C" int pride_main(int argc, char** argv, pride::app::HandOver* hand_over);

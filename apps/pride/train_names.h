@@ -1,4 +1,4 @@
-// The program speaks of pride::train's parts by their own names.
+// Makes the names of pride::train usable in pride::app without a prefix.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

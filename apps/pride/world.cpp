@@ -53,8 +53,8 @@ std::string threads_text(int threads) {
   return threads == 0 ? std::string("not given") : std::to_string(threads);
 }
 
-// The first collective of every process, whatever its flags, and the only one with a deadline
-// before there is a communicator: what comes next differs with --threads-per-process.
+// The first collective of every process: the next ones depend on --threads-per-process. It has its
+// own deadline, because no communicator exists yet.
 void meet_processes(const Workers& workers) {
   int process = 0, n_processes = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &process);
@@ -67,10 +67,10 @@ void meet_processes(const Workers& workers) {
   for (int done = 0; MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     if (std::chrono::steady_clock::now() < deadline) continue;
-    // ends here: MPI still has the numbers. Each process speaks, since rank 0 may be the one
-    // missing
+    // ends the process, because MPI still uses `threads`. Every process reports, because process 0
+    // may be the missing one
     leave_job(process, Error(concat("start: not all ", n_processes, " processes of this MPI job ",
-                                    "have come within ", workers.timeout.count(), " ms")));
+                                    "have started within ", workers.timeout.count(), " ms")));
   }
   const auto other = std::ranges::find_if(threads, [&](int t) { return t != threads[0]; });
   if (other == threads.end()) return;
@@ -106,7 +106,7 @@ Job join_c10d_job(const Workers& workers) {
 #endif
 }
 
-// As the launcher's variables say it; 1 without a launcher.
+// From the launcher's variables; 1 without a launcher.
 int processes_of_job() {
   for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"}) {
     const char* value = std::getenv(name);
@@ -220,7 +220,7 @@ void leave_job(int rank, const std::exception& error) {
   const bool shared = dynamic_cast<const CommError*>(&error) != nullptr ||
                       dynamic_cast<const NonFiniteGradient*>(&error) != nullptr ||
                       dynamic_cast<const InvalidArgument*>(&error) != nullptr;
-  // rank 0 reports for all, unless it is the missing one
+  // rank 0 reports an error that all share, unless it is the missing rank
   const std::string text = error.what();
   const bool rank_0_is_gone = text.find("rank 0 has left") != text.npos ||
                               text.find("from rank 0") != text.npos ||
@@ -228,7 +228,7 @@ void leave_job(int rank, const std::exception& error) {
   if (rank == 0 || !shared || rank_0_is_gone) {
     std::cerr << "pride: error: rank " << rank << ": " << error.what() << std::endl;
   }
-  // give the peers time to get the reason from this rank and not from the launcher
+  // time for the peers to receive the reason before the launcher ends them
   std::this_thread::sleep_for(std::chrono::seconds(1));
   std::_Exit(exit_code_of(error));
 }

@@ -17,7 +17,7 @@ class App;
 
 namespace pride::app {
 
-// On each rank. `threads_may_talk`: several threads of a rank may communicate at a time.
+// Called on each rank. `threads_may_talk`: several threads of a rank may communicate at a time.
 using RankBody = std::function<void(Communicator& comm, bool threads_may_talk)>;
 
 // The number of ranks by the flags; 0: not given.
@@ -37,17 +37,17 @@ struct Job {
 // --transport of a command: auto, threads, mpi or c10d. Holds for the whole process.
 void add_transport_flag(CLI::App& command);
 
-// The same, --workers, --threads-per-process and --timeout. REQUIRES: `workers` lives as long.
+// Adds all flags of ranks. REQUIRES: `workers` outlives `command`.
 void add_rank_flags(CLI::App& command, Workers& workers);
 
-// True if a launcher started this process as one of a job, whichever transport was asked for.
+// True if a launcher started this process as a part of a job, whatever --transport says.
 bool launched_as_job() noexcept;
 
 // Joins the job that the flag and the launcher's variables name; with `auto`, MPI's comes first.
 // Nothing if there is none, if threads are requested, or, with `auto`, if the job has one process
-// and --workers is given. Throws InvalidArgument for a transport that is not built in, a job that
-// is not there, or several --workers in a job of one process, CommError if torchrun's ranks do not
-// meet in time. Processes of an MPI job that do not, or that have other --threads-per-process, end.
+// and --workers is given. Throws InvalidArgument if the transport is not built in, the job does not
+// exist, or --workers is above 1 in a job of one process; CommError if torchrun's ranks do not
+// connect in time. In an MPI job a late process, or unequal --threads-per-process, ends the job.
 // REQUIRES: workers.per_process is 0.
 std::optional<Job> join_job(const Workers& workers);
 
@@ -62,7 +62,7 @@ void check_workers(const Workers& workers, const Communicator& job);
 // Throws what a thread threw; in a job an error ends the process.
 void run_ranks(const Workers& workers, const RankBody& body);
 
-// Ranks whose machine has the same name as this rank's, itself among them. Collective.
+// The number of ranks, including this one, whose machine has this machine's name. Collective.
 int ranks_on_this_host(Communicator& comm);
 
 inline constexpr int kDefaultWorkers = 4;
@@ -73,7 +73,7 @@ int exit_code_of(const std::exception& error) noexcept;
 // Ends this process and, through the launcher, the job. One rank reports an error that all share.
 [[noreturn]] void leave_job(Communicator& comm, const std::exception& error);
 
-// The same of a rank whose communicator is gone, after it has failed.
+// The same for a rank without communicator, or after comm.fail().
 [[noreturn]] void leave_job(int rank, const std::exception& error);
 
 }  // namespace pride::app

@@ -83,12 +83,12 @@ class Training:
         self.began, self.since = time.monotonic(), self.first_step
 
     def _rate(self, step):
-        """Linear over `warmup` steps, then a cosine down to a tenth."""
+        """Factor on the rate: linear over `warmup` steps, then a cosine down to a tenth."""
         cosine = 0.55 + 0.45 * math.cos(math.pi * min(1.0, step / self.steps))
         return min(1.0, (step + 1) / max(1, self.args.warmup)) * cosine
 
     def no_sync(self):
-        """Backward inside accumulates: neither DDP nor pride exchanges anything."""
+        """In the block backward accumulates gradients; neither DDP nor pride exchanges them."""
         stack = contextlib.ExitStack()
         for thing in (self.model, self.optimizer):
             if hasattr(thing, "no_sync"):
@@ -134,7 +134,7 @@ class Training:
         return saved["step"]
 
     def speed(self, done, samples):
-        """Samples per second of all ranks since the last call; `samples`: those of a step."""
+        """Samples per second of all ranks since the last call; `samples`: a rank's samples per step."""
         now = time.monotonic()
         value = (done - self.since) * samples * self.world / (now - self.began)
         self.began, self.since = now, done

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Trains a small GPT on the bytes of a text: plain torch under torchrun, and one optimizer of many.
+# Trains a small GPT on the bytes of a text: plain torch under torchrun, with a choice of optimizers.
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small GPT on the bytes of a text, with an optimizer of pride or with DDP and AdamW.
 
@@ -67,7 +67,7 @@ class GPT(nn.Module):
         self.register_buffer("mask", mask, persistent=False)
 
     def forward(self, windows):
-        """Mean loss, in nats, of each byte of the windows but the first."""
+        """Mean loss in nats per byte, of all bytes of the windows except the first."""
         x = self.bytes(windows[:, :-1]) + self.places.weight
         for block in self.blocks:
             x = block(x, self.mask)
@@ -97,7 +97,7 @@ class Windows:
 
 @torch.no_grad()
 def bits_per_byte(model, windows, args, rank, world):
-    """Over the same windows whatever the number of ranks."""
+    """Validation loss in bits per byte, on the same windows for any number of ranks."""
     mine = torch.arange(min(windows.n, args.eval_windows))[rank::world]
     total = sum(model(windows.take(w)).item() * len(w) for w in mine.split(args.batch))
     total, n = common.sum_over_ranks(total, len(mine))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Trains a small ViT on CIFAR-10: plain torch under torchrun, and one optimizer of many.
+# Trains a small ViT on CIFAR-10: plain torch under torchrun, with a choice of optimizers.
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small vision transformer on CIFAR-10, with an optimizer of pride or with DDP and AdamW.
 

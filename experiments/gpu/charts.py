@@ -52,8 +52,8 @@ def axis_of(label, values, log2):
 
 
 def charts(rows):
-    """(name, chart) of the groups of one experiment and number of workers; what sent nothing has no place
-    on the axes of bits."""
+    """(name, chart) of the groups of one experiment and number of workers, without groups that sent nothing:
+    the axis of bits is logarithmic."""
     first = rows[0][0]
     rows = [same for same in rows if all(row["bytes_sent"] for row in same)]
     for name, label, log2, value in axes(first["unit"]):

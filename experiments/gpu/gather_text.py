@@ -13,7 +13,7 @@ import sys
 import tarfile
 import zlib
 
-# Of Debian 12, all in main. Each is read in this order: text that two of them have counts for the first.
+# Packages of Debian 12's main, read in this order: a text in two of them counts for the first.
 PACKAGES = """
 linux-doc-6.1 python3.11-doc postgresql-doc-15 debian-reference-en debian-policy developers-reference
 git-doc perl-doc manpages manpages-dev debian-faq installation-guide-amd64 qt5-doc-html sqlite3-doc
@@ -25,21 +25,21 @@ racket-doc python-pandas-doc python-scipy-doc gap-doc lilypond-doc-html ghc-doc 
 python-sklearn-doc
 """.split()
 
-LARGEST = 8 << 20  # bytes of a file, but for dictionaries: larger ones are data
-LONGEST = 200_000  # characters of a document: a dictionary or a book in one file becomes several
-BEGINNING = 80  # letters: paragraphs that begin with the same ones are the same
+LARGEST = 8 << 20  # bytes of a file: larger ones are data, except dictionaries
+LONGEST = 200_000  # characters of a document: a longer file, such as a book, becomes several
+BEGINNING = 80  # letters: paragraphs with the same beginning count as one
 HTML_TAGS = (".html", ".htm", ".xhtml", ".page", ".xml")
 PLAIN = (".txt", ".rst", ".md", ".info", ".dict", ".adoc")
 LANGUAGES = ("ar|bg|bn|ca|cs|da|de|el|eo|es|et|eu|fa|fi|fr|gl|gu|he|hi|hr|hu|id|it|ja|ka|kn|ko|lt|lv|ml|mr|nb|"
              "nl|nn|oc|pa|pl|pt|ro|ru|sk|sl|sq|sr|sv|ta|te|th|tr|uk|vi|zh")
-OTHERS = re.compile(  # a page both as HTML and as its source counts once; other languages, and what is no prose
+OTHERS = re.compile(  # skipped: sources of HTML pages, other languages, no prose
     rf"/(linux-doc-[^/]*/html|translations|_sources|_static|_modules|src|({LANGUAGES})([_-][A-Za-z@]+)?)/|"
     rf"[._]({LANGUAGES})([_-][A-Za-z]+)?\.(html?|txt)|changelog|copyright|COPYING|genindex|NEWS")
 FREQUENT = {"the", "of", "and", "to", "is", "a", "for"}
 
 
 def fetch(name, cache):
-    """The .deb of a package: that of the cache, else what apt-get downloads."""
+    """The .deb of a package, from the cache, or downloaded into it with apt-get."""
     found = sorted(cache.glob(f"{name}_*.deb"))
     if not found:
         made = subprocess.run(["apt-get", "download", name], cwd=cache, capture_output=True, text=True)
@@ -80,7 +80,7 @@ def of_html(text):
 
 
 def of_roff(text):
-    """A manual page: macros go, their words stay."""
+    """The text of a manual page, without macros but with the words in them."""
     made = []
     for line in text.split("\n"):
         macro = re.match(r"[.'](\w*|\\\")\s*(.*)", line)
@@ -122,13 +122,13 @@ def text_of(path, data):
 
 
 def is_prose(line):
-    """Not a row of numbers or of a table, not a rule."""
+    """False for a row of numbers or of a table, and for a rule."""
     dense = line.replace(" ", "")
     return not dense or sum(c.isalpha() for c in dense) >= 0.5 * len(dense)
 
 
 class Cleaner:
-    """Drops what is said twice, what is no prose, and lists of links. Remembers all documents before."""
+    """Drops paragraphs that an earlier document had, lines without prose, and lists of links."""
 
     def __init__(self):
         self.seen, self.repeated = set(), 0
@@ -141,13 +141,13 @@ class Cleaner:
                 if block:
                     short.append(block.strip())
                 continue
-            key = re.sub(r"[\W\d_]+", "", block.lower())[:BEGINNING]  # whatever its line breaks and marks
+            key = re.sub(r"[\W\d_]+", "", block.lower())[:BEGINNING]  # without line breaks, digits and marks
             if key in self.seen:
                 self.repeated += len(block)
                 short.clear()
                 continue
             self.seen.add(key)
-            made += short[-2:] if len(short) <= 5 else []  # headings; more in a row are a list of links
+            made += short[-2:] if len(short) <= 5 else []  # headings; more than five are a list of links
             short.clear()
             made.append(block.strip("\n"))
         return "\n\n".join(made)
@@ -159,7 +159,7 @@ def is_english(text):
 
 
 def pieces(text):
-    """Cut between paragraphs."""
+    """The text in parts of at most LONGEST characters, cut between paragraphs."""
     while len(text) > LONGEST:
         end = text.rfind("\n\n", LONGEST // 2, LONGEST)
         end = end if end > 0 else LONGEST
@@ -169,7 +169,7 @@ def pieces(text):
 
 
 def gather(deb, out, cleaner):
-    """Writes the documents of a package; its line of sources.json."""
+    """Writes the documents of a package; returns its entry of sources.json."""
     name, version = deb.name.split("_")[:2]
     documents = characters = 0
     for path, data in members(deb):

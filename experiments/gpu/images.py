@@ -13,7 +13,7 @@ RECORD, MARGIN = 1 + 3 * 32 * 32, 4
 
 
 class NoData(Exception):
-    """What is missing, and how to name it."""
+    """Data are missing; the text says how to name their folder."""
 
 
 def read(folder, pattern, most=None):
@@ -55,12 +55,12 @@ class Images:
         return ViT(self.run.layers, self.run.heads, self.run.width)
 
     def begin(self, workers):
-        """From here on batches are those of these workers: each draws from all images."""
+        """Sets the workers of later batches. Each draws from all images."""
         self.drawn = [torch.Generator(self.device).manual_seed(self.run.seed * 1009 + worker)
                       for worker in workers]
 
     def _draw(self):
-        """Order, crops and flips of an epoch, for each worker its own."""
+        """Draws each worker's order, crops and flips of an epoch."""
         n = len(self.labels)
         places = [torch.stack([
             torch.randperm(n, generator=g, device=self.device),
@@ -70,7 +70,7 @@ class Images:
         self.order = torch.stack(places)  # [workers, 4, n]
 
     def batches(self, step):
-        """For each worker the arguments of the model; one gather makes them all."""
+        """The model's arguments for each worker, from one gather."""
         epoch, place = divmod(step, self.per_epoch)
         if epoch != self.epoch:
             self._draw()

@@ -1,8 +1,8 @@
 # Layers that keep the gradients of several workers apart in one backward over the batch of all.
 # SPDX-License-Identifier: Apache-2.0
-"""Within `apart(model, leaves_of(model, n))` a batch is that of n workers, one after the other, of equal
-size. Forward and the gradients of activations are those of one large batch. The gradient of each leaf has
-a row for each worker: a batched product of matrices in place of one product."""
+"""Within `apart(model, leaves_of(model, n))` a batch holds n workers' batches of equal size, in the order of
+the workers. Forward and the gradients of activations are those of one large batch. The gradient of each leaf
+has a row for each worker, from a batched matrix product in place of a single one."""
 import contextlib
 
 import torch
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 
 def rows(x, n):
-    """[n, rows of one worker, last dimension]."""
+    """x as [n, rows of one worker, last dimension]."""
     return x.reshape(n, -1, x.shape[-1])
 
 
@@ -70,7 +70,7 @@ class _Embedding(Function):
 
 
 class Layer:
-    """A layer with parameters. `apart` has them with a dimension for workers, or is None."""
+    """A layer with parameters. `apart`: {name: leaf} within `apart(...)`, otherwise None."""
 
     apart = None
 
@@ -125,13 +125,13 @@ class Patches(Linear):
 
 
 def leaves_of(model, n):
-    """{parameter: a leaf [n, ...] whose rows are its values, without memory of its own}."""
+    """{parameter: a leaf [n, ...] whose rows are views of its values}."""
     return {p: p.detach().expand(n, *p.shape).requires_grad_(p.requires_grad) for p in model.parameters()}
 
 
 @contextlib.contextmanager
 def apart(model, leaves):
-    """The layers of the model use the leaves in place of its parameters."""
+    """In the block the model's layers use the leaves instead of its parameters."""
     layers = [module for module in model.modules() if list(module.parameters(recurse=False))]
     strange = {type(module).__name__ for module in layers if not isinstance(module, Layer)}
     if strange:

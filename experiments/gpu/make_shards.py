@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Shards of GPT-2 tokens from texts, without packages: what `pride tokenize` makes, from Python.
+# Shards of GPT-2 tokens from texts, like `pride tokenize`, in plain Python without packages.
 # SPDX-License-Identifier: Apache-2.0
 """usage: make_shards.py --out OUT --vocab DIR TEXT... ; --help lists the options."""
 import argparse
@@ -13,11 +13,11 @@ import unicodedata
 import zlib
 
 END_OF_TEXT = 50256
-SOURCES = "sources.json"  # of gather_text.py: what the texts are made of
+SOURCES = "sources.json"  # written by gather_text.py: the sources of the texts
 
 
 def ranges(prefix):
-    """The characters whose category begins so, as the inside of a class of a regular expression."""
+    """The characters of the Unicode categories with this prefix, as the inside of [...] in a pattern."""
     made, first = [], None
     for code in range(sys.maxunicode + 2):
         there = code <= sys.maxunicode and unicodedata.category(chr(code)).startswith(prefix)
@@ -103,7 +103,7 @@ def documents(paths):
 
 
 class Shards:
-    """train_000.bin, ... of one part of the text."""
+    """Writes train_000.bin, ... or val_000.bin, ..., of `most` tokens each."""
 
     def __init__(self, folder, name, most):
         self.folder, self.name, self.most = folder, name, most
@@ -151,7 +151,7 @@ def main(given=None):
         sys.exit(f"make_shards.py: --out {args.out} has shards already")
     encoder = Encoder(args.vocab)
     parts = [Shards(args.out, name, args.shard_tokens) for name in ("train", "val")]
-    for name, text in documents(args.texts):  # a document validates by the hash of its name
+    for name, text in documents(args.texts):  # the hash of its name chooses train or val
         validates = zlib.crc32(name.encode()) < args.val_fraction * 2 ** 32
         tokens = encoder.encode(text)
         tokens.append(END_OF_TEXT)

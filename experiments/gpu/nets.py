@@ -65,15 +65,15 @@ class GPT(nn.Module):
                 nn.init.normal_(part.weight, std=0.02 * (2 * layers) ** -0.5)
 
     def forward(self, windows, weights=None):
-        """Mean loss, in nats, of each token of the windows but the first; or the mean over windows of the
-        sums with these weights."""
+        """Mean loss in nats per token, of all tokens of the windows except the first; with weights, the mean
+        of `losses`."""
         if weights is not None:
             return self.losses(windows, weights).mean()
         logits, targets = self._predict(windows)
         return F.cross_entropy(logits, targets)
 
     def losses(self, windows, weights):
-        """Of each window the sum of its tokens' losses times their weights."""
+        """For each window, the sum of its tokens' losses times their weights."""
         logits, targets = self._predict(windows)
         return (F.cross_entropy(logits, targets, reduction="none").view_as(weights) * weights).sum(1)
 
@@ -86,7 +86,7 @@ class GPT(nn.Module):
 
 
 class Lora(nn.Module):
-    """A frozen layer and the product of two thin matrices beside it, the second of them zero at first.
+    """A frozen layer plus the product of two thin matrices; the second one starts at zero.
     Hu et al. 2021, arXiv:2106.09685, with alpha = 2 rank."""
 
     def __init__(self, layer, rank):
@@ -102,7 +102,7 @@ class Lora(nn.Module):
 
 
 def add_lora(model, rank):
-    """Of a GPT: all matrices of the blocks get a Lora, and nothing else trains."""
+    """Adds a Lora to all matrices of a GPT's blocks; nothing else trains."""
     model.requires_grad_(False)
     for block in model.blocks:
         for name in ("qkv", "proj", "up", "down"):

@@ -15,12 +15,12 @@ import tarfile
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MOST, ROUND = 55 << 20, 64 << 10  # bytes of a part, and what tar adds to it at most
+MOST, ROUND = 55 << 20, 64 << 10  # most bytes of a part, and of what tar adds to it
 COMMON = re.compile(r"(libc|libm|libstdc\+\+|libgcc_s|libdl|libpthread|librt|ld-linux.*|linux-vdso)\.so")
 
 
 def library():
-    """libpride.so and what it needs that not every system has."""
+    """libpride.so, and those of its libraries that not every system has."""
     folder = pathlib.Path(os.environ.get("PRIDE_LIBRARY_DIR", ROOT / "build/core/src/c"))
     file = (folder / "libpride.so").resolve()
     if not file.exists():

@@ -1,4 +1,4 @@
-# The experiments: which runs there are, and the minutes that each is expected to take.
+# The experiments: their runs, and the expected minutes of each.
 # SPDX-License-Identifier: Apache-2.0
 import dataclasses
 import hashlib
@@ -8,7 +8,7 @@ from typing import Any, Dict, Tuple
 
 @dataclasses.dataclass
 class Run:
-    """One run. Everything but `minutes` decides what it trains; its name says what varies."""
+    """One run. All fields except `minutes` decide what it trains; its name shows the ones that vary."""
 
     experiment: str
     label: str  # the method's name in tables
@@ -31,10 +31,10 @@ class Run:
     dtype: str = "bfloat16"
     how: str = "eager"
     joined: bool = False  # workers' gradients are summed before the method, which takes their mean
-    at_once: int = 0  # workers in one forward and backward; 0: what is faster, measured at the start
+    at_once: int = 0  # workers in one forward and backward; 0: the faster number, measured at the start
     init: str = ""  # the experiment whose weights it fine-tunes, on questions
     lora: int = 0  # rank; 0: all parameters train
-    keep: bool = False  # its weights are kept, for others' init
+    keep: bool = False  # saves its weights, for the init of other runs
     length: str = ""  # of the schedule, for the name
     minutes: float = 0.0
 
@@ -57,7 +57,7 @@ class Run:
 
     @property
     def positions_at_once(self):
-        """Of one forward: logits of 32,768 tokens take 16 GB."""
+        """Most positions in one forward: logits of 32,768 tokens take 16 GB."""
         return 32768 if self.context else 65536
 
     def settings(self):
@@ -66,14 +66,14 @@ class Run:
         return made
 
     def digest(self):
-        """A run whose settings changed is another run."""
+        """Hash of the settings: a run with other settings is another run."""
         text = json.dumps(self.settings(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 LION, ADAMW = (0.9, 0.99), (0.9, 0.999)
-# Rate, decay and betas for images. The Distributed Lion paper's own choice is its Table 4, which could
-# not be read: these are recalled, and uncertain. The last two methods are not in the paper.
+# Rate, decay and betas for images. Those of the Distributed Lion paper are in its Table 4, which could
+# not be read: these are from memory and uncertain. The last two methods are not in the paper.
 IMAGES = {
     "adamw": ("adamw", {}, 1e-4, 5e-4, ADAMW),
     "lion": ("lion", {}, 5e-5, 5e-3, LION),
@@ -111,7 +111,7 @@ TEXT = {
 PAPER, SMALL = (6, 8, 512), (6, 8, 128)
 GPT_30M, GPT_124M = (6, 6, 384), (12, 12, 768)
 
-# What --list's minutes are made of. None was measured on an H100: docs/results/gpu.md has the basis.
+# The basis of --list's minutes. None was measured on an H100 (docs/results/gpu.md).
 HAND_OVER_MS = 1.0  # of one worker, beside forward and backward
 STEP_MS = 3.0  # bits to the host, the vote, the result
 BACKWARD_MS = {PAPER: 4.0, SMALL: 3.5, GPT_30M: 7.0, GPT_124M: 25.0}  # of one worker
@@ -152,7 +152,7 @@ MEAN = ("adamw", "lion", "muon")
 
 
 def images(experiment, methods, shape, workers, seeds, images_in_all, **more):
-    """Runs that see as many images each: the more workers, the fewer steps."""
+    """Runs that all see the same number of images: with more workers, fewer steps."""
     for seed in seeds:
         for n in workers:
             for label in methods:
@@ -187,7 +187,7 @@ QUESTIONS = {
 
 
 def base():
-    """A GPT of 124 million that others fine-tune."""
+    """A GPT of 124 million parameters, for the runs that fine-tune it."""
     for run in text("base", ["adamw"], GPT_124M, (4,), (42,), 13_107_200):
         yield dataclasses.replace(run, keep=True)
 
@@ -233,7 +233,7 @@ EXPERIMENTS = {
     "speed": ("images and tokens a second beside torch's AdamW, the same total batch", speed),
     "cifar": ("CIFAR-10, the paper's ViT, methods that run on the GPU, as many images for each N",
               lambda: images("cifar", IMAGES_ON_GPU, PAPER, WORKERS, SEEDS, 640_000)),
-    "cifar-host": ("the same ViT, all methods, 4 workers, as far as methods on the host come",
+    "cifar-host": ("the same ViT, all methods, 4 workers, as far as methods on the host get",
                    lambda: images("cifar-host", IMAGES, PAPER, (4,), SEEDS, 20_000)),
     "cifar-small": ("a ViT of width 128, all methods",
                     lambda: images("cifar-small", IMAGES, SMALL, WORKERS, SEEDS, 256_000)),
@@ -267,7 +267,7 @@ def tiny(run):
 
 
 def runs_of(name, is_tiny=False, **changes):
-    """All runs of an experiment; of the tiny one those that then differ, with one seed."""
+    """All runs of an experiment. Tiny: with one seed, without runs that become equal."""
     made = {}
     for run in EXPERIMENTS[name][1]():
         run = dataclasses.replace(tiny(run) if is_tiny else run, **changes)

@@ -25,15 +25,15 @@ def read(folder):
 
 
 def delimiters(questions):
-    """As docs/fewshot.md has it: "Answer:" if all queries of a task are questions, else a blank."""
+    """{task: what follows a query}, as in docs/fewshot.md: "Answer:" if all its queries are questions."""
     plain = {task for task, query, _, _ in questions if not any(
         line.startswith("Question:") for line in query.split("\n"))}
     return {task: "" if task in plain else "\nAnswer:" for task, *_ in questions}
 
 
 def row_of(prompt, answer, context):
-    """(tokens [context + 1], weights [context]): the mean over the answer's tokens has weight 1. What is
-    too long loses tokens on its left."""
+    """(tokens [context + 1], weights [context]); the weights of the answer's tokens add up to 1. Long rows
+    lose tokens on the left."""
     tokens = [*prompt, *answer][-(context + 1):]
     n = min(len(answer), len(tokens) - 1)
     weights = [0.0] * (len(tokens) - 1 - n) + [1 / n] * n
@@ -56,8 +56,8 @@ class Rows:
 
 
 def prepare(folder, context, device, most):
-    """(right answers to train on, all choices held out, right places of these, digest). A question
-    trains if the CRC-32 of its query is even."""
+    """(right answers to train on, all choices of held-out questions, the right ones among these, digest).
+    A question trains if the CRC-32 of its query is even."""
     vocabulary = next((f for f in (pathlib.Path(folder), pathlib.Path(folder).parent / "gpt2_bpe")
                        if (f / "encoder.json").exists()), None)
     if vocabulary is None:
@@ -93,12 +93,12 @@ class Questions:
         (self.tokens, self.weights), self.held_out, self.golds, self.digest = cache[key]
 
     def begin(self, workers):
-        """From here on batches are those of these workers. In a pass each question goes to one worker."""
+        """Sets the workers of later batches. In a pass each question goes to one worker."""
         self.workers = torch.tensor(list(workers), device=self.device)
         self.drawn, self.order = torch.Generator().manual_seed(self.run.seed), torch.empty(0, dtype=torch.long)
 
     def batches(self, step):
-        """For each worker the arguments of the model."""
+        """The model's arguments for each worker."""
         size = self.run.batch
         first = step * self.run.workers * size
         while len(self.order) < first + self.run.workers * size:
@@ -109,8 +109,8 @@ class Questions:
 
     @torch.no_grad()
     def evaluate(self, model):
-        """Of the questions held out: the loss of the right answers for each token, and how often they are
-        the likeliest for each token."""
+        """Of the held-out questions: the loss per token of the right answers, and how often that loss is the
+        lowest of the choices."""
         losses = torch.cat([model.losses(*part) for part in zip(*(x.split(64) for x in self.held_out))]).tolist()
         loss, right, first = 0.0, 0, 0
         for n, gold in self.golds:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Makes the runs of an experiment that fit a quarter of an hour on one GPU.
 # SPDX-License-Identifier: Apache-2.0
-"""usage: scripts/gpu_experiments.sh NAME [options]; --help lists the options, docs/experiments.md tells the rest.
+"""usage: scripts/gpu_experiments.sh NAME [options]; --help lists the options, docs/experiments.md has the rest.
 
 Each run adds a line to OUT/NAME.jsonl and has its curve in OUT/curves. Runs that are there already
 are not made again.
@@ -40,13 +40,13 @@ def arguments(given):
     add("--at-once", type=int, default=0, metavar="N",
         help="workers in one forward and backward, by default one or all that fit, whichever is faster here")
     add("--minutes", type=float, default=5.0, help="of one run: a slower one is given up at its start (5)")
-    add("--budget", type=float, help="minutes in all: no run begins that is not expected to end by then")
+    add("--budget", type=float, help="minutes in all: a run begins only if it is expected to end by then")
     add("--rates", type=pathlib.Path, help="lines of a -tune experiment: the best rate of each method")
     return parser.parse_args(given)
 
 
 def best_rates(path):
-    """(rate, decay) of each label: the lowest loss."""
+    """{label: (rate, decay)} of the lowest loss."""
     best = {}
     for row in map(json.loads, path.read_text().splitlines()):
         kept = best.get(row["label"])
@@ -89,7 +89,7 @@ def machine(device):
 
 
 def task_of(run, folder, device, cache):
-    """The folder may be that of several data sets: cifar10, shards, fewshot."""
+    """The run's task; `folder` has its data, or a folder cifar10, shards or fewshot with them."""
     name = "fewshot" if run.init else "shards" if run.context else "cifar10"
     inside = pathlib.Path(folder or "") / name
     folder = inside if folder and inside.is_dir() else folder
@@ -104,7 +104,7 @@ def task_of(run, folder, device, cache):
 
 
 def make(run, args, device, cache):
-    """The line of one run, and its curve."""
+    """Makes a run; returns its line and its curve."""
     import training
 
     begun = time.monotonic()
@@ -118,7 +118,7 @@ def make(run, args, device, cache):
 
 
 def free(device):
-    """What the last run held."""
+    """Frees the memory of the last run."""
     import torch
 
     gc.collect()
@@ -128,7 +128,7 @@ def free(device):
 
 
 def write(args, file, row, curve):
-    """The curve first: a line means that all of the run is there."""
+    """Writes the curve before the line: a line means that the run is complete."""
     (args.out / "curves").mkdir(parents=True, exist_ok=True)
     row["curve"] = f"curves/{row['run']}-{row['digest']}.jsonl"
     (args.out / row["curve"]).write_text("".join(json.dumps(point) + "\n" for point in curve))
@@ -169,7 +169,7 @@ def main(given=None):
             status = 1
             continue
         except Exception:  # pylint: disable=broad-except
-            traceback.print_exc()  # of this run; the others go on
+            traceback.print_exc()  # of this run; other runs continue
             print(f"gpu_experiments: failed: {run.name}", file=sys.stderr)
             status = 1
             continue

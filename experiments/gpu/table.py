@@ -17,7 +17,7 @@ def rows_of(files):
 
 
 def groups(rows):
-    """Rows that differ in nothing but the seed, in the order of their first line."""
+    """Groups of rows that differ only in the seed, in the order of their first lines."""
     made = {}
     for row in rows:
         same = tuple(row[key] for key in ("experiment", "workers", "length", "dtype", "label", "lr",
@@ -33,7 +33,7 @@ def mean(rows, key, form):
 
 
 def seconds_per_step(row, bits_per_second):
-    """Of ranks of their own: a worker's part of the measured step, then its counted bytes."""
+    """Seconds of a step if each worker has its own machine: its part of the measured step, then its bytes."""
     compute = row["ms_per_step"] / 1e3 / row["workers"]
     return compute + 8 * row["bytes_sent"] / row["steps"] / bits_per_second
 
@@ -47,7 +47,7 @@ def line(cells):
 
 
 def table(rows):
-    """Of one experiment, number of workers, length and type."""
+    """The table of one experiment, number of workers, length and dtype."""
     first = rows[0][0]
     accuracy = "accuracy" in first
     names = ["method", "rate, decay", "seeds", "loss", *(["accuracy"] if accuracy else []),
@@ -71,7 +71,7 @@ def table(rows):
 
 
 def curves(rows):
-    """Loss along the way: against what was seen, bits, and time at 1 Gbit/s."""
+    """The table of losses during training, beside the data seen, bits sent, and time at 1 Gbit/s."""
     unit = rows[0][0]["unit"]
     yield line(["method", unit, "Gbit sent", "minutes at 1 Gbit/s", "loss"])
     yield "|---|---|---|---|---|"
@@ -86,7 +86,7 @@ def curves(rows):
 
 
 def tables(files):
-    """The groups that belong into one table, for each."""
+    """For each table, its groups."""
     made = {}
     for same in groups(rows_of(files)):
         made.setdefault(tuple(same[0][key] for key in ("experiment", "workers", "length", "dtype", "card")),

@@ -48,7 +48,7 @@ class Text:
         return GPT(run.layers, run.heads, run.width, run.context, VOCABULARY)
 
     def begin(self, workers):
-        """From here on batches are those of these workers. In a pass each window goes to one worker."""
+        """Sets the workers of later batches. In a pass each window goes to one worker."""
         self.workers = torch.tensor(list(workers), device=self.device)
         self.drawn = torch.Generator().manual_seed(self.run.seed)
         self.orders = []
@@ -62,7 +62,7 @@ class Text:
         return self.order[places]
 
     def batches(self, step):
-        """For each worker the arguments of the model."""
+        """The model's arguments for each worker."""
         size = self.run.batch
         first = step * self.run.workers * size
         self.last = first + self.run.workers * size - 1

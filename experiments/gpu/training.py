@@ -11,17 +11,17 @@ import pride
 from images import NoData
 
 
-UNTIMED = 10  # steps before the clock starts, and steps that tell the pace
+UNTIMED = 10  # steps before the clock starts; as many more estimate the run's time
 
 
 class TooSlow(Exception):
-    """A run that would pass its limit."""
+    """A run would exceed its limit of minutes."""
 
 
 class Gradient:
-    """Forward and backward of `n` workers whose batches come as one, in as many launches as those of one.
+    """Forward and backward of `n` workers' batches in one tensor, with as many kernel launches as for one.
 
-    A call gives the sum of the workers' losses, and of each parameter that trains the gradients [n, ...]."""
+    A call returns the sum of the workers' losses, and the gradients [n, ...] of each trained parameter."""
 
     def __init__(self, model, how, example, n=1):
         self.model, self.n = model, n
@@ -33,7 +33,7 @@ class Gradient:
             self._capture(example)
 
     def _capture(self, example):
-        """As torch's page on CUDA graphs has it: a few runs beside, then the capture."""
+        """As in torch's page on CUDA graphs: three runs on another stream, then the capture."""
         self.inputs = [x.clone() for x in example]
         beside = torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
@@ -63,20 +63,20 @@ class Gradient:
 
 
 def joined(batches):
-    """The arguments of the model for the samples of several workers."""
+    """The model's arguments for the samples of several workers together."""
     return [torch.cat(parts) for parts in zip(*batches)] if len(batches) > 1 else batches[0]
 
 
 def most_at_once(run):
     """The largest divisor of the workers whose samples fit into memory together."""
-    if "h" in run.options:  # in local steps each worker has parameters of its own
+    if "h" in run.options:  # in local steps each worker has its own parameters
         return 1
     most = max(1, run.positions_at_once // run.positions)
     return max(n for n in range(1, run.workers + 1) if run.workers % n == 0 and n <= most)
 
 
 def seconds_of(gradient, inputs, device, times=3):
-    """Of a worker, after a call that is not counted."""
+    """Seconds per worker, after an untimed call."""
     gradient(inputs)
     clock = Clock(device)
     clock.restart()
@@ -86,7 +86,7 @@ def seconds_of(gradient, inputs, device, times=3):
 
 
 def fastest(model, run, batches, device):
-    """The gradient of one worker at a time, or of as many as fit: what takes less time here."""
+    """The faster Gradient per worker: of one worker at a time, or of as many as fit into memory."""
     most = run.at_once or most_at_once(run)
     if run.workers % most:
         raise ValueError(f"{run.name}: {most} workers at once, which does not divide {run.workers}")
@@ -141,9 +141,9 @@ class Apart:
 
 
 class Joined:
-    """A method of the mean gradient: that of as many samples as fit, summed in float32, then one step of
-    one worker. pride's own workers would send N float32 gradients through the host. Bytes are those of a
-    ring all-reduce."""
+    """A method that takes the mean gradient. It is summed in float32, over as many samples at a time as fit,
+    for one step of one worker: pride's virtual workers would copy N float32 gradients to the host. The bytes
+    are those of a ring all-reduce."""
 
     def __init__(self, model, run, batches, _):
         self.run, self.at_once = run, run.at_once or most_at_once(run)
@@ -189,7 +189,7 @@ class Plain:
 
 
 class Clock:
-    """Seconds of work on the device, from restart() on, without what lies between pause() and resume()."""
+    """Seconds of work on the device since restart(), without the time between pause() and resume()."""
 
     def __init__(self, device):
         self.device, self.seconds, self.begun = device, 0.0, 0.0
@@ -213,7 +213,7 @@ class Clock:
 
 
 def start(task, run, device, models=None):
-    """The model, equal on all workers: a new one, or that of an earlier run."""
+    """The model, equal on all workers: a new one, or the one of an earlier run."""
     torch.manual_seed(run.seed)
     model = load(models, run) if run.init else task.model()
     if run.lora:
@@ -222,7 +222,7 @@ def start(task, run, device, models=None):
 
 
 def load(models, run):
-    """The GPT whose weights run.init's run has left."""
+    """The GPT with the weights that the run of run.init saved."""
     file = models / f"{run.init}.pt"
     if not file.exists():
         raise NoData(f"{run.name} starts from {file}, which is not there: first make the run of the experiment "
@@ -247,7 +247,7 @@ def train(task, run, device, limit=None, models=None):
     kind = Plain if run.method == "torch-adamw" else Joined if run.joined else Apart
     workers = kind(model, run, task.batches(0), device)
     optimizer = workers.optimizer
-    untimed = min(UNTIMED, run.steps // 2)  # compilation is in no time
+    untimed = min(UNTIMED, run.steps // 2)  # excludes compilation from the times
     clock, curve, measured = Clock(device), [], 0
     losses = torch.zeros((), device=device)
     for step in range(run.steps):

@@ -33,9 +33,9 @@ struct Traffic {
   }
 };
 
-// A pending send or receive. Its buffer must live until wait() has returned or test() was true, or
-// until a call threw CommError. If another exception ends the scope of the buffer, call fail()
-// first. After a failure MPI may still use buffers of messages in transfer (docs/transports.md).
+// A pending send or receive. Its buffer must live until wait() returns, test() returns true or a
+// call throws CommError. If another exception ends the scope of the buffer, call fail() first.
+// After a failure MPI may still use buffers of messages in transfer (docs/transports.md).
 struct Ticket {
   std::uint64_t id = 0;  // 0: nothing pending
 };
@@ -101,7 +101,7 @@ class Communicator {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
 
   // Every message of `mine` goes to every other rank; `all` receives theirs.
-  // REQUIRES: as all_to_all_v, with as many messages from every rank.
+  // REQUIRES: as all_to_all_v; every rank sends the same number of messages.
   void all_gather_v(std::span<const std::span<const std::byte>> mine,
                     std::span<const Incoming> all);
 
@@ -157,7 +157,7 @@ class Communicator {
   Communicator(int rank, int size);
 
   // The transport's interface: messages, or collectives, or both. Sizes are up to 2^63, and
-  // arguments are checked already. The text of an exception names the operation; the front door
+  // arguments are checked already. The text of an exception names the operation; the public call
   // adds scope, name and rank, and then calls do_fail.
   using Deadline = std::chrono::steady_clock::time_point;
 
@@ -204,7 +204,7 @@ class Communicator {
   void gather_v(int tag, std::span<const std::span<const std::byte>> mine,
                 std::span<const Incoming> all);
   std::vector<int> others()
-      const;  // ranks, starting with the next one, so that rank 0 does not get all messages first
+      const;  // all other ranks, from rank() + 1 on: if all began at 0, rank 0 would be congested
   [[noreturn]] void refuse_messages() const;
   template <typename T>
   void sum_natively(SumType type, std::span<T> values);

@@ -3,9 +3,9 @@
 //
 // The papers' central server, for workers that join and leave. A round is one exchange: a step, or
 // the h-th step of a method with local steps. Each worker sends a ballot: the frames for the
-// servers of all shards. When the round closes, the coordinator serves the ballots it has and keeps
-// the record: result frames, voters, scalars of the step. Every worker applies every record, in
-// order. So all have the same parameters, bit for bit, whether their ballots were counted or not.
+// servers of all shards. When the round closes, the coordinator computes the result of the ballots
+// that have arrived. It keeps the record: result frames, voters, scalars of the step. Every worker
+// applies every record, in order. So all have the same parameters, whether they voted or not.
 // docs/design/coordinator.md
 #pragma once
 
@@ -28,8 +28,8 @@ struct RunDescription {
   std::string method;
   std::map<std::string, std::string> options;  // all options of the method, with defaults
   std::vector<TensorSpec> tensors;
-  // Each group's values that the method has, with defaults, as at construction; without lr, which
-  // changes during a run.
+  // Each group's values at construction, with the method's defaults. Values that the method lacks
+  // are unset, and so is lr, which changes during a run.
   std::vector<ParamGroup> groups = {};
   std::uint64_t bucket_coords = 0;  // buckets of one rank
   std::uint64_t seed = 0;           // seeds zeros, ties and stochastic rounding
@@ -40,8 +40,8 @@ struct RunDescription {
 
 struct Ballot {
   std::int64_t round = 0;
-  std::uint64_t params_hash = 0;      // of the workers' common state before it: the parameters,
-                                      // with a method on the mean also its shared state
+  std::uint64_t params_hash = 0;      // of the common state before the round: the parameters, and
+                                      // for methods on the mean gradient their shared state
   std::vector<std::byte> scalars;     // StepScalars of each group: equal for all voters of a round
   std::span<const std::byte> frames;  // bucket by bucket, part by part
   std::optional<double> loss;         // for the coordinator's status page
@@ -51,8 +51,8 @@ struct CoordinatorWelcome {
   int number = 0;                 // of this worker: rank in its frames, key of its random signs
   std::int64_t open_round = 0;    // the round that workers vote on now
   std::int64_t first_record = 0;  // the oldest record available; open_round: none
-  std::optional<std::int64_t> parameters_round;  // round before which they are; none: no worker has
-                                                 // sent any, and this worker must
+  std::optional<std::int64_t> parameters_round;  // the coordinator's parameters are those before
+                                                 // this round; none: this worker must send them
   std::uint64_t parameters_hash = 0;
 };
 
@@ -67,18 +67,18 @@ struct CoordinatorVote {
 // Length of the run, from the open round on. 0: as in this worker's settings.
 struct RunLength {
   std::int64_t steps = 0;      // steps of the schedule of learning rates
-  std::int64_t last_step = 0;  // after it the run is at its end: no further round closes
+  std::int64_t last_step = 0;  // the run ends after this step: no later round closes
 };
 
 // Calls block, with the implementation's time-outs and retries. They throw CommError, naming the
 // coordinator and the round, if it cannot be reached in that time or refuses this worker for good.
-// One thread calls.
+// Only one thread may call.
 class CoordinatorClient {
  public:
   virtual ~CoordinatorClient() = default;
 
-  // The first call, and the one after a failure that the client could not repair. Throws
-  // InvalidArgument, with the difference, if it is another run.
+  // The first call, also after a failure that the client could not repair. Throws InvalidArgument,
+  // naming the difference, if the coordinator has another run.
   virtual CoordinatorWelcome join(const RunDescription& run, int vote_weight) = 0;
 
   // Sends the ballot and waits for the round's record.
@@ -90,17 +90,17 @@ class CoordinatorClient {
   // The record of a closed round. REQUIRES: first_record <= round < open_round.
   virtual std::vector<std::byte> record(std::int64_t round) = 0;
 
-  // The newest parameters, with padding, then each shared buffer of the method's state, all from
-  // before round `parameters_round`.
+  // Downloads the parameters from before round `parameters_round`, with padding, followed by each
+  // shared buffer of the method's state. put_parameters() uploads the same.
   virtual void get_parameters(std::int64_t parameters_round, std::span<float> params) = 0;
   virtual void put_parameters(std::int64_t before_round, std::uint64_t hash,
                               std::span<const float> params) = 0;
 
-  // Updates what CoordinatorWelcome says of the run, for a worker that has fallen behind.
+  // Returns the run's present CoordinatorWelcome, for a worker that has fallen behind.
   virtual CoordinatorWelcome look() = 0;
 
-  // As in the newest result of the calls above. It determines the rates of the open round, so all
-  // workers have the same rates even if an operator changes it.
+  // The run's length according to the newest result of the calls above. It determines the rates of
+  // the open round, so workers have equal rates even after an operator changes it.
   virtual RunLength length() const { return {}; }
 
   virtual Traffic traffic() const = 0;  // bytes of messages, without TLS, HTTP/2 and TCP

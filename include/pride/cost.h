@@ -10,7 +10,7 @@ namespace pride {
 struct Cost {
   std::uint64_t bytes_up = 0;     // towards the shards' servers
   std::uint64_t bytes_down = 0;   // results back
-  std::uint64_t bytes_local = 0;  // part of both, to ranks of the same node if nodes are known
+  std::uint64_t bytes_local = 0;  // of both: bytes to ranks of the same node, if nodes are known
   bool exact = true;              // false: bytes depend on the data or on the transport
   bool bound = true;              // if not exact: true: an upper bound; false: an estimate
 

@@ -12,11 +12,11 @@ namespace pride {
 // "SCALAR"}.
 std::vector<std::string> available_isas();
 
-// The active set: the best, or the one named by PRIDE_ISA when the first kernel ran.
+// The active set: the best one, or the value of PRIDE_ISA when the first kernel ran.
 std::string active_isa();
 
-// Forces one for the whole process (tests, benchmarks); "" restores the best. Do not call it while
-// kernels run. Throws InvalidArgument, listing the names, if not usable.
+// Selects a set for the whole process, for tests and benchmarks; "" selects the best. Do not call
+// it while kernels run. Throws InvalidArgument, listing the names, if the set is not usable.
 void force_isa(std::string_view name);
 
 }  // namespace pride

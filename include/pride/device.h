@@ -1,4 +1,4 @@
-// Devices: where an optimizer's tensors and state may lie, and its method run, instead of the host.
+// Devices: GPUs that hold an optimizer's tensors and state and run its method, instead of the host.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,28 +22,27 @@ struct DeviceMatrices {
   std::size_t rows = 0, cols = 0, stride = 0;
   int iterations = 5;
 };
-// Replaces each matrix by its Newton-Schulz iterate (docs/methods/dlion-muon.md), with the caller's
-// own products of matrices, in work that it queues on the stream of the device (a CUstream).
+// Replaces each matrix by its Newton-Schulz iterate (docs/methods/dlion-muon.md). The caller's
+// function multiplies the matrices in work that it queues on `stream`, the device's CUstream.
 using Orthogonalise = std::function<void(const DeviceMatrices& matrices, void* stream)>;
 
-// A GPU of CUDA by its number, with a queue of its own. The driver's libcuda.so.1 and NVRTC are
-// looked for at run time; the kernels are compiled for this GPU at the first use and kept in a
-// cache folder. Throws InvalidArgument with the reason where the device cannot be used.
+// Opens a CUDA GPU by its number, with its own queue. It loads libcuda.so.1 (of the driver) and
+// NVRTC at run time. Kernels are compiled for this GPU at its first use and kept in a cache folder.
+// Throws InvalidArgument, with the reason, if the GPU cannot be used.
 std::shared_ptr<Device> cuda_device(int number);
 
-// Bytes per second of a device's copies: within its memory, read and written; and of copies to the
-// page-locked memory of the host, or from it.
+// Bytes per second of copies: within a device's memory (read and written), and to and from
+// page-locked memory of the host.
 struct CopyRates {
   double memory = 0, to_host = 0, from_host = 0;
   double link() const { return std::min(to_host, from_host); }
 };
-// Measures them, each for at least `seconds` and `least` times. Copies are of `bytes`, but of at
-// most 256 MiB to and from the host. Meanwhile twice `bytes` of the device's memory are held.
-// Throws InvalidArgument on fewer than 4 bytes, negative seconds or no repetition; Error if the
-// device has not the memory.
+// Measures each rate for at least `seconds` and `least` times. Copies are of `bytes`; those to and
+// from the host are of at most 256 MiB. It allocates twice `bytes` on the device, and frees them.
+// Throws InvalidArgument if bytes < 4, seconds < 0 or least < 1, and Error if memory is short.
 CopyRates measure_copies(Device& device, std::size_t bytes, double seconds, int least);
 
-// What was found on this machine. `reason`: why there are no GPUs here, or why they cannot be used.
+// The GPUs, driver and NVRTC of this machine. `reason`: what is missing; empty if GPUs are usable.
 struct CudaGpu {
   int number = 0;
   std::string name;          // "NVIDIA H100 80GB HBM3"
@@ -52,8 +51,8 @@ struct CudaGpu {
 };
 struct CudaReport {
   std::vector<CudaGpu> gpus;
-  std::string driver;  // version of CUDA that the driver has, "13.0"; empty: no driver
-  std::string nvrtc;   // path and version of NVRTC; empty: none was found
+  std::string driver;  // the driver's version of CUDA, "13.0"; empty: no driver
+  std::string nvrtc;   // path and version of NVRTC; empty: not found
   std::string cache;   // the folder of compiled kernels
   std::string reason;
 };

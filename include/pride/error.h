@@ -51,8 +51,7 @@ std::string concat(const Args&... args) {
 }  // namespace pride
 
 // Checks a precondition in all builds. The message should hold both values:
-//   PRIDE_CHECK(a.size() == b.size(), "dense_mean: ", a.size(), " coordinates in, ", b.size(), "
-//   out");
+//   PRIDE_CHECK(a.size() == b.size(), "dense_mean: ", a.size(), " values in, ", b.size(), " out");
 #define PRIDE_CHECK(condition, ...)                                                 \
   do {                                                                              \
     if (!(condition)) throw ::pride::InvalidArgument(::pride::concat(__VA_ARGS__)); \

@@ -22,9 +22,9 @@ struct TensorSpec {
   std::string name;
   std::vector<std::int64_t> shape;  // empty: a scalar
   int group = 0;                    // index of its parameter group
-  // Of a part of a larger model: the coordinate of its first value in the layout of the whole one.
-  // Random bits of a coordinate (ties, zeros, rounding) are drawn by that number. None: as it lies
-  // in this layout.
+  // If this layout is a part of a larger model: the coordinate of the tensor's first value in the
+  // layout of the whole model. That number keys the random bits (ties, zeros, rounding). None: the
+  // coordinate in this layout keys them.
   std::optional<std::uint64_t> first_coord = std::nullopt;
 };
 
@@ -34,7 +34,7 @@ struct TensorSlot {
   std::size_t offset = 0;
   std::size_t n = 0;
   std::uint64_t to_whole =
-      0;  // added to a flat coordinate: its number in the whole model, mod 2^64
+      0;  // flat coordinate + to_whole, mod 2^64: the coordinate in the whole model
 };
 
 // Tensors in declaration order, which is the canonical order of coordinates. Immutable.
@@ -48,7 +48,7 @@ class Layout {
   std::size_t flat_size() const noexcept { return flat_size_; }  // with padding; a multiple of 64
   int n_groups() const noexcept { return n_groups_; }
 
-  // 64-bit digest of names, shapes and groups: that of saved states.
+  // 64-bit digest of names, shapes and groups; saved states contain it.
   std::uint64_t digest() const noexcept { return digest_; }
 
   // Index of the tensor of that name. Throws InvalidArgument if there is none.

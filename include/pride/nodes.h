@@ -12,7 +12,7 @@ namespace pride {
 // (local ranks); same-local-rank peers are the ranks with the same local rank on all nodes.
 class Nodes {
  public:
-  Nodes() = default;  // not known
+  Nodes() = default;  // the nodes are not known
 
   // node_of_rank[r]: any number that identifies the machine of rank r, e.g. from an all-gather of
   // names. Throws InvalidArgument unless all nodes have the same number of ranks.

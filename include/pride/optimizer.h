@@ -59,8 +59,8 @@ struct OptimizerOptions {
   std::vector<ParamGroup> groups = {ParamGroup{}};
   NonFinitePolicy non_finite = NonFinitePolicy::kRaise;
   // Scales the mean gradient of all ranks down to this 2-norm; 0: none. Only for methods that have
-  // the mean gradient (the uncompressed ones). Ranks that exchange signs, codes or a few entries
-  // never have it: there clip each rank's own gradient before the step (local clipping).
+  // the mean gradient (the uncompressed ones). With methods that send signs, codes or a few entries
+  // clip each rank's own gradient before the step (local clipping).
   double clip_global_norm = 0;
   std::size_t bucket_coords = std::size_t{1} << 20;  // size of a bucket; no effect on results
   // Exchange on separate threads, in parallel with encode and apply, and with backward if the step
@@ -87,8 +87,8 @@ struct OptimizerOptions {
   // With a device: needed by methods that orthogonalise matrices.
   Orthogonalise orthogonalise = nullptr;
   void* stream = nullptr;  // with a device: as Optimizer::set_stream()
-  // For an optimizer that has one part of a model (TensorSpec::first_coord), if other optimizers
-  // have the others: a function that adds to each value the other parts' values. A step with
+  // For an optimizer of one part of a model (TensorSpec::first_coord), if the other parts have
+  // their own optimizers: a function that adds to each value the other parts' values. A step with
   // non_finite = kSkip, clip_global_norm or scale_next_step() calls it once, on the thread of
   // finish_step(), between exchange and apply. values[0]: the sum of squares of the mean gradient,
   // 0 without clip_global_norm. values[1]: 1 if the gradient is not finite, otherwise 0. All parts
@@ -97,7 +97,7 @@ struct OptimizerOptions {
   // local steps.
   std::function<void(std::span<double> values)> sum_of_parts = nullptr;
 
-  // Virtual workers: this process plays so many ranks, one after the other, over one copy of the
+  // Virtual workers: this process plays this many ranks, one after the other, over one copy of the
   // parameters (docs/virtual_workers.md). 0: none. Call hand_over() with the gradients of each
   // worker, then step_workers(). Parameters, states and counted bytes equal those of as many ranks.
   // REQUIRES: a communicator of size 1, no coordinator; at most 1024. `overlap` has no effect.
@@ -143,7 +143,7 @@ struct StepReport {
   std::string note = {};                   // the method's decisions in this step, for the log
   std::optional<RoundReport> round = {};   // if this step ended a coordinator's round
   std::vector<WorkerReport> workers = {};  // virtual workers
-  double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap exchange_s is only the waiting
+  double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap exchange_s counts only waits
 };
 
 // Bytes that an optimizer holds now, beside the caller's tensors. They are on the device if there
@@ -178,8 +178,8 @@ class Optimizer {
   // parameter becomes its master. save() reads bfloat16 parameters at the addresses of the last
   // call with `params`. Reasons: docs/design/masters.md.
 
-  // Sets the addresses of the parameters, as every call with `params` does. After it save() reads
-  // there, and the masters exist. Between steps.
+  // Sets the addresses of the parameters, as every call with `params` does. Later save() reads at
+  // these addresses. Masters exist after this call. Between steps.
   void place(const Parameters& params);
 
   // Copies rank 0's parameters to all ranks. Collective. Call it before the first forward if ranks
@@ -250,8 +250,8 @@ class Optimizer {
   // parameters. Results of a step, about a bit per parameter, then travel instead of parameters.
   // follow() takes the layout of another rank's optimizer with the same voters and options, and
   // returns the number of that part of the model. Empty: the method's results do not determine the
-  // parameters (state in common, local steps), so that these must travel. From then on each step
-  // keeps its results. Throws InvalidArgument with a coordinator or virtual workers.
+  // parameters (shared state, local steps), so the parameters must travel. After this call each
+  // step keeps its results. Throws InvalidArgument with a coordinator or virtual workers.
   std::optional<int> follow(Layout layout);
 
   // The results of this optimizer's last step, until the next one. Empty: the step was skipped.
@@ -277,12 +277,12 @@ class Optimizer {
   // for a scaled loss, -1 to maximise.
   void set_gradient_factor(float factor);
 
-  // The next step, and only that one, is one of a loss scaler's; on all ranks, or on none.
-  // Gradients are also multiplied by *factor, in float32: a float where the gradients lie, read
-  // with them; null: by 1. If a gradient is not finite, all ranks skip the step, whatever
-  // OptimizerOptions::non_finite says, and it does not count in steps_done(). Frames carry that
-  // flag, so nothing waits for it alone. Throws InvalidArgument with local steps, whose ranks do
-  // not see the flag, with virtual workers, with a coordinator, and during a step.
+  // For loss scalers; affects only the next step. Call it on all ranks or on none. Gradients are
+  // also multiplied by *factor, in float32; null: by 1. *factor is in the gradients' memory and is
+  // read with them. If a gradient is not finite, all ranks skip the step, whatever
+  // OptimizerOptions::non_finite says, and it does not count in steps_done(). Frames carry the
+  // non-finite flag, so nothing waits for it alone. Throws InvalidArgument with local steps (ranks
+  // then do not see the flag), with virtual workers, with a coordinator, and during a step.
   void scale_next_step(const float* factor);
 
   // Sets hyper-parameters of a group from the next step on; unset ones do not change. If they
@@ -311,8 +311,8 @@ class Optimizer {
   Cost mean_cost(std::int64_t step = 0) const;
   std::int64_t period() const noexcept;  // MethodInfo::period
 
-  // In a run of `steps` steps, the number of last steps that no exchange follows, and no result
-  // contains. With fragments, that of the fragment whose last exchange is the earliest.
+  // The number of last steps, in a run of `steps` steps, that no exchange follows, so the common
+  // parameters lack them. With fragments, the largest such number of a fragment.
   std::int64_t lost_of(std::int64_t steps) const;
 
   // For methods with local steps (MethodInfo::period > 1). Between exchanges each rank has its own
@@ -356,15 +356,15 @@ class Optimizer {
   StateDict save() const;
 
   // The state of a virtual worker, equal to that of the rank with its number in a job of as many
-  // ranks. save() is worker 0's. load() takes the states of all workers. It drops a step in which
-  // some gradients were handed over.
+  // ranks. save() returns worker 0's. load() takes the states of all workers; it discards gradients
+  // that were handed over for the present step.
   StateDict save(int worker) const;
 
   // Loads this rank's own state, saved on as many ranks. Collective. All ranks first check names,
   // shapes, method and layout. If one refuses its state, all throw InvalidArgument, and nothing has
-  // changed. If buckets have another size, server state moves to its new servers. Then narrower
-  // parameters must have their saved values at the next call with `params`: after a load a value of
-  // either type that is not its rounded master becomes the master.
+  // changed. If buckets have another size, server state moves to its new servers. Restore narrower
+  // parameters to their saved values before the next call with `params`: after a load, a parameter
+  // that is not its rounded master becomes the master.
   void load(const StateDict& state);
 
   // Loads from the states of all ranks of a run, in any order. Number of ranks, buckets and

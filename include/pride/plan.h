@@ -27,14 +27,14 @@ struct MethodModel {
   std::string name;
   double bytes = 0;     // sent per step, on average
   int rounds = 2;       // sequential messages that a bucket waits for
-  double encode_s = 0;  // arithmetic for all of d, with Newton-Schulz
+  double encode_s = 0;  // arithmetic for all d coordinates, with Newton-Schulz
   double matrix_s = 0;  // Newton-Schulz alone
   double vote_s = 0;    // arithmetic between the rounds
   double apply_s = 0;
   bool whole_gradient = false;  // encode begins after backward
-  // Local steps: of `period` steps, `exchanges` send something, together all of d. Results are
-  // adopted `delay` steps later. Encode, vote and apply are those of an exchange of all of d;
-  // local_s is the computation of a step without exchange.
+  // Local steps: `exchanges` of `period` steps send; together they send all d coordinates. Results
+  // are adopted `delay` steps later. Encode, vote and apply are for an exchange of all d; local_s
+  // is the computation of a step without exchange.
   std::int64_t period = 1, exchanges = 1, delay = 0;
   double local_s = 0;
 };
@@ -42,7 +42,7 @@ struct MethodModel {
 struct StepModel {
   int world = 1;
   double compute_s = 0;            // forward and backward, without exchange
-  double forward_share = 1.0 / 3;  // part of compute before the first gradient
+  double forward_share = 1.0 / 3;  // share of compute_s before the first gradient
   int buckets = 1;
   int exchange_threads = 4;  // buckets in flight
   double cores = 2;          // cores per rank; below 2, arithmetic does not overlap
@@ -50,9 +50,9 @@ struct StepModel {
 
 struct Prediction {
   double step_s = 0;
-  double network_s = 0;     // the network's part without overlap: latencies and bytes
+  double network_s = 0;     // latencies and bytes, without overlap
   double arithmetic_s = 0;  // encode, vote, apply
-  double hidden_s = 0;      // of network and arithmetic, hidden by forward and backward
+  double hidden_s = 0;      // of network_s and arithmetic_s, hidden by forward and backward
   std::string bottleneck;   // "compute", "bandwidth", "latency" or "arithmetic"
 };
 
@@ -69,8 +69,8 @@ struct Sent {
 };
 MethodModel with(MethodModel method, const Sent& sent);
 
-// The number of buckets, a power of two in the range, with the shortest overlapped step. REQUIRES:
-// the range contains one.
+// The power of two in the range that, as the number of buckets, gives the shortest overlapped step.
+// REQUIRES: the range contains a power of two.
 struct BucketRange {
   int fewest = 1, most = 1;
 };
@@ -88,17 +88,17 @@ struct PlanMethod {
 // bucket and the rest by coordinate.
 double bytes_of(const PlanMethod& method, int world, double d, std::size_t bucket_coords);
 
-// The route of buckets of this size, and its rounds. Above ten million coordinates it is that of
-// ten million.
+// The route of buckets of this size, and its rounds. Above ten million coordinates the result is
+// that for ten million.
 BucketRoute route_of(const PlanMethod& method, int world, std::size_t bucket_coords);
 
 // Both: bytes and route of a step in buckets of this size.
 Sent sent_in(const PlanMethod& method, int world, double d, std::size_t bucket_coords);
 
-// The bytes a rank could send while it waits for a round of messages.
+// The bytes that a rank could send while it waits for a round of messages.
 std::uint64_t round_bytes(const NetworkModel& network, int world);
 
-// The method with its option round_bytes set to this, if it has the option and it is not set.
+// The method with round_bytes() as its option round_bytes, if it has that option and it is not set.
 PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int world);
 
 // Tensors of a transformer of about `params` parameters, without embeddings: blocks with the
@@ -117,8 +117,8 @@ struct DeviceModel {
 // write (docs/performance.md). It replaces encode_s, apply_s, matrix_s and local_s. Votes stay on
 // the host. Uncompressed methods are modelled as a library that adds up on the device, such as
 // NCCL: compression has to be faster than that. Other methods without kernels for devices keep
-// their times on the host, plus copies of gradients and parameters. `operations`: those of
-// Newton-Schulz. Throws InvalidArgument if there are any and device.operations_per_s is 0.
+// their times on the host, plus copies of gradients and parameters. `operations`: the result of
+// matrix_operations(). Throws InvalidArgument if it is above 0 and device.operations_per_s is 0.
 MethodModel on_device(const DeviceModel& device, MethodModel model, const PlanMethod& method,
                       int world, double d, double operations);
 
@@ -127,13 +127,13 @@ struct PlanFacts {
   int world = 1;
   NetworkModel network = {};
   double params = 0;
-  Layout tensors{{}};    // of the model, for methods on whole matrices; none: transformer_layout()
+  Layout tensors{{}};    // for methods on whole matrices; empty: transformer_layout(params)
   double compute_s = 0;  // forward and backward of a step
   double cores = 2;      // of each rank
   int exchange_threads = 4;
-  std::string transport = {};  // of the measurement; empty: the network is given, not measured
-  double matrix_speed = 0;     // operations of Newton-Schulz per second; 0: not measured yet
-  DeviceModel device = {};     // on which the methods run; none: on the host
+  std::string transport = {};  // on which `network` was measured; empty: it was given
+  double matrix_speed = 0;     // Newton-Schulz operations per second; 0: not measured yet
+  DeviceModel device = {};     // the GPU on which methods run; bytes_per_s 0: the host
 };
 
 struct PlanRow {
@@ -142,7 +142,7 @@ struct PlanRow {
   int buckets = 1;    // with the shortest overlapped step
   std::string route;  // route of its buckets
   Prediction in_order, overlapped;
-  double no_network_s = 0;  // the shorter of both, with a network that takes no time
+  double no_network_s = 0;  // as best_s(), on a network that takes no time
   double best_s() const { return std::min(in_order.step_s, overlapped.step_s); }
 };
 
@@ -153,7 +153,7 @@ struct PlanRow {
 // does not exist, or not for this number of ranks.
 PlanRow plan_step(Communicator& comm, const PlanMethod& method, PlanFacts& facts);
 
-// The row's step on another network, in as many buckets: the shorter of both.
+// PlanRow::best_s() on another network, with the row's number of buckets.
 double step_on(const NetworkModel& network, const PlanFacts& facts, const PlanRow& row);
 
 }  // namespace pride

@@ -16,7 +16,7 @@ namespace pride {
 
 struct MethodOption {
   std::string name, default_value, help;
-  bool wire_only = false;  // it changes no result: a saved state may load with another value
+  bool wire_only = false;  // changes no result: a saved state may be loaded with another value
 };
 
 struct MethodInfo {
@@ -31,9 +31,9 @@ struct MethodInfo {
   std::string growth;       // growth with N of the bytes that a rank sends: "none", "log N", "N"
   bool on_device = false;   // runs on tensors in a device's memory; other methods need host tensors
   int state_floats = 0;     // per coordinate, with the given options; some may be bfloat16
-  double state_bytes = 0;   // of the same, without the state of servers
-  // On a device: per coordinate of an exchange, what is copied to the host's memory and from it. A
-  // method that packs on the host copies more than it sends.
+  double state_bytes = 0;   // per coordinate, without the state of servers
+  // On a device: bits per coordinate of an exchange that are copied to the host's memory, and from
+  // it. A method that packs on the host copies more than it sends.
   double link_bits_up = 0, link_bits_down = 0;
   // 0 for a beta or eps: the method has none, and refuses a value.
   double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
@@ -49,8 +49,8 @@ std::string methods_on_devices();  // separated by commas
 MethodInfo method_info(std::string_view name, int world,
                        const std::map<std::string, std::string>& options = {});
 
-// Why the method with these options runs on the host alone, and not where tensors of a device lie;
-// empty: it runs on devices. Throws InvalidArgument as method_info() does.
+// The reason why the method with these options cannot run on a device; empty: it can. Throws
+// InvalidArgument as method_info() does.
 std::string why_host_only(std::string_view name,
                           const std::map<std::string, std::string>& options = {});
 
@@ -72,19 +72,19 @@ Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& q
 // The same for the rank that sends most; query.rank is ignored.
 Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
-// Multiplications and additions of a rank per step on whole matrices (Newton-Schulz). They grow
-// with the matrices' sides, too. 0 for all other methods. Throws as method_cost().
+// Multiplications and additions of a rank per step on whole matrices (Newton-Schulz), which also
+// grow with the matrices' sides. 0 for all other methods. Throws as method_cost().
 double matrix_operations(std::string_view name, const Layout& layout, const CostQuery& query);
 
-// Exchange of a bucket: the route of its gradients or votes ("sharded", "one-shot", "hierarchical"
-// or "native"), and the total number of rounds: sequential messages.
+// The exchange of a bucket: the route of its gradients or votes ("sharded", "one-shot",
+// "hierarchical" or "native"), and the number of sequential messages.
 struct BucketRoute {
   std::string name;
   int rounds = 2;
 };
 
-// For each bucket of such a step, the same on all ranks. For a step without exchange: that of the
-// next step with one.
+// The exchange of each bucket in step query.step, equal on all ranks. If that step does not
+// exchange, the next one that does.
 std::vector<BucketRoute> bucket_routes(std::string_view name, const Layout& layout,
                                        const CostQuery& query);
 

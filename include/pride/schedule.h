@@ -18,9 +18,9 @@ struct Schedule {
   std::int64_t warmup_steps = 0;  // linear rise from 1/warmup to 1 over the first steps
   double final_factor = 0;        // of the base rate, for cosine and linear
 
-  // Factor for step t = 0, 1, ...: (t + 1) / warmup while t < warmup_steps, then 1, the half cosine
-  // or the line down to final_factor, which holds from total_steps on.
-  // Throws InvalidArgument if t < 0, or total_steps <= warmup_steps for cosine and linear.
+  // Factor for step t = 0, 1, ...: (t + 1) / warmup_steps while t < warmup_steps. Then kConstant
+  // stays at 1; kCosine and kLinear fall to final_factor at total_steps and stay there. Throws
+  // InvalidArgument if t < 0, or total_steps <= warmup_steps for cosine and linear.
   double factor(std::int64_t t) const;
 };
 

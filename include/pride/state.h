@@ -14,22 +14,22 @@
 
 namespace pride {
 
-// Placement of a buffer: each rank has its own, all ranks have the same, or each server has its
-// shard's part.
+// The ranks of a buffer's values: kLocal: each rank has its own; kShared: all ranks have the same;
+// kServer: each server has those of its shards.
 enum class StateKind { kLocal, kShared, kServer };
 
-// A buffer of (flat_size) values in an optimizer's memory. Of kServer: it lies in the host's
-// memory, and other ranks' shards are zero.
+// A buffer of (flat_size) values in an optimizer's memory. A kServer buffer is in host memory, with
+// zeros in other ranks' shards.
 struct StateBuffer {
   std::string name;  // "m"
   StateKind kind = StateKind::kLocal;
-  std::span<float> values = {};             // in bfloat16: pairs of them
-  std::shared_ptr<const void> memory = {};  // keeps the values where they are
+  std::span<float> values = {};             // if `dtype` is bfloat16, each float is two values
+  std::shared_ptr<const void> memory = {};  // keeps the values readable
   DType dtype = DType::kFloat32;            // or kBFloat16
 };
 
 // One rank's state. Tensors are keyed "<buffer>/<parameter>", e.g. "m/blocks.0.attn.weight", and
-// have the parameter's shape; scalars hold the step counter and values that must match on load.
+// have the parameter's shape. Scalars are the step counter and values that must match on load.
 struct StateDict {
   struct Tensor {
     std::vector<std::int64_t> shape;

@@ -4,7 +4,7 @@
 """usage: torchrun --nproc_per_node 4 python/benchmarks/gpt.py [--layers 6] [--width 384] [--reps N]
        scripts/slownet.sh -n 4 -r 1gbit -l env -- python3 python/benchmarks/gpt.py
 
-The same GPT as `pride bench step --task lm` with those flags, up to its implementation in torch. Rows:
+The same GPT as `pride bench step --task lm` with those flags, written in torch. Rows:
 backward alone; DDP (fp32 gradients, overlapped by torch) with Lion in torch; pride.DistributedLion
 (vote) after backward and beside it. Rounds are interleaved; times are medians of the slowest rank.
 """
@@ -69,7 +69,7 @@ def main():
             "pride vote, overlap": vote(True)}
     generator = torch.Generator().manual_seed(rank)
     times = {name: [] for name in rows}
-    for rep in range(-3, args.reps):  # the first rounds warm up, and hold pride's start-up checks
+    for rep in range(-3, args.reps):  # the first rounds warm up and include pride's start-up checks
         for name, (net, optimizer) in rows.items():
             windows = torch.randint(256, (args.batch, args.context + 1), generator=generator)
             dist.barrier()

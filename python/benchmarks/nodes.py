@@ -23,7 +23,7 @@ def model_of(layers, width):
 
 
 def sent_by_card(card):
-    """Bytes of this host so far."""
+    """Bytes that this host's interface has sent so far."""
     return int(pathlib.Path(f"/sys/class/net/{card}/statistics/tx_bytes").read_text())
 
 
@@ -39,7 +39,7 @@ def make(kind, args):
 
 
 def step(model, optimizer, args, g):
-    """(Seconds of a step, of it outside step(), bytes that the card has sent)."""
+    """(seconds of a step, its seconds before step(), bytes that the interface sent)."""
     x = torch.randn(args.batch, args.width, generator=g)
     dist.barrier()
     before, began = sent_by_card(args.card), time.monotonic()
@@ -67,7 +67,7 @@ def main():
     made = {kind: make(kind, args) for kind in KINDS}
     g = torch.Generator().manual_seed(dist.get_rank())
     found = {kind: [] for kind in KINDS}
-    for _ in range(args.steps + 3):  # three begin
+    for _ in range(args.steps + 3):  # three warm up
         for kind, (model, optimizer) in made.items():
             found[kind].append(step(model, optimizer, args, g))
     for kind in KINDS if dist.get_rank() == 0 else ():

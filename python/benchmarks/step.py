@@ -105,7 +105,7 @@ def main():
     torch.manual_seed(100 + rank)
     source = torch.randn(512, 1024)
     times = {name: [] for name in rows}
-    for rep in range(-3, args.reps):  # the first rounds warm up, and hold pride's start-up checks
+    for rep in range(-3, args.reps):  # the first rounds warm up and include pride's start-up checks
         for name, (params, optimizer) in rows.items():
             for p in params:
                 p.grad = source[:p.shape[0]].clone() if p.dim() == 2 else source[0, :512].clone()

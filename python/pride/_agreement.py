@@ -30,18 +30,18 @@ def digest(data):
 
 
 class Agreement:
-    """A part of Optimizer.
+    """A mixin of Optimizer.
 
-    All ranks agree in `_world`. They vote in `_voters`: the same ranks, or with nodes the ranks
-    with the same local number.
+    All ranks agree over `_world`. Votes run over `_voters`: the same ranks, or with nodes the
+    same-local-rank peers.
     """
 
     def _agree(self, operation, prepare=None, values=None):
         """Exchanges a row of numbers before an operation. Returns the rows of all ranks: the
         operation, whether the rank refuses it, and its values.
 
-        ``prepare``, then ``values`` (which returns the numbers), may raise an error of this rank:
-        then all ranks raise its text.
+        It calls ``prepare``, then ``values``, which returns the numbers. If one of them raises on a
+        rank, all ranks raise its text.
         """
         if self._running:
             text = (f"{operation}() between backward and step() with overlap=True; call it after "
@@ -78,7 +78,7 @@ class Agreement:
         return rows
 
     def _all_gather(self, mine):
-        """This object of ctypes of every rank."""
+        """Gathers this ctypes object from every rank, in rank order."""
         every = (type(mine) * self._world.size)()
         self._call("pride_comm_all_gather", self._world.handle, c.byref(mine), c.sizeof(mine),
                    every, world=self._world)
@@ -92,11 +92,11 @@ class Agreement:
                               "same order")
 
     def _local_of(self, rank):
-        """A rank's number in its node. Ranks with the same number vote on the same tensors."""
+        """The local rank of a rank. Same-local-rank peers vote on the same tensors."""
         return self._nodes.local_of[rank] if self._nodes else 0
 
     def _node_of(self, rank):
-        """The number in the rank's state."""
+        """The rank's number in saved states: that of its node, or without nodes its own."""
         return self._nodes.node_of[rank] if self._nodes else rank
 
     def _of_node(self):
@@ -104,8 +104,8 @@ class Agreement:
         return self._nodes.slots if self._nodes else self._slots
 
     def _same(self, rows, column, what, among=lambda _: 0):
-        """Compares a value over the ranks with the same `among`, except ranks at the end of
-        pride.join()."""
+        """Raises InvalidArgument if a value differs between ranks with equal `among(rank)`. Ranks
+        at the end of pride.join() are not compared."""
         others = self._others(rows, column, among)
         if others:
             first = min(first for _, first in others)
@@ -113,7 +113,7 @@ class Agreement:
             raise InvalidArgument(f"pride: the {what} of rank(s) {those} and of rank {first} differ")
 
     def _others(self, rows, column, among):
-        """Pairs: a rank, and the first rank with another value."""
+        """Pairs: a rank, and the first rank of its `among`, if their values differ."""
         first = {}
         for r in working(rows):
             first.setdefault(among(r), r)
@@ -126,14 +126,14 @@ class Agreement:
             return world.call(name, *arguments)
 
     def _fail(self, reason):
-        """Ends the worlds of this optimizer."""
+        """Fails the worlds of this optimizer."""
         self._world.fail(reason)
         if self._voters is not self._world and self._voters is not None:
             self._voters.fail(reason)
 
     @contextlib.contextmanager
     def _failures(self, world=None):
-        """Adds the silent ranks to errors of a collective call, and marks the optimizer as
+        """If a collective call fails, adds the silent ranks to the text and marks the optimizer as
         broken."""
         world = world or self._voters
         try:

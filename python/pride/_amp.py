@@ -1,4 +1,4 @@
-# What a GradScaler says of a step.
+# Scale and overflow flag (found_inf) of a GradScaler.
 # SPDX-License-Identifier: Apache-2.0
 import functools
 
@@ -9,8 +9,8 @@ from ._tensors import local
 from .errors import InvalidArgument
 from .methods import method_info
 
-# What a rank says of found-inf in the row of a step: nothing; that there is one; or that its frames
-# will tell.
+# found_inf in a rank's row of a step. 0: not set; FOUND: set; IN_FRAMES: the rank's frames carry
+# it.
 FOUND, IN_FRAMES = 1, 2
 
 
@@ -26,12 +26,12 @@ def _factor_of(scale):
 
 
 class Amp:
-    """What a GradScaler says of a step: an argument in torch 1.13, attributes in 2.x.
+    """Scale and found_inf of a step: in torch 1.13 of an argument, in 2.x attributes.
 
-    Attributes are not read on the host, which would wait for backward: the method multiplies by the
-    scale where it lies, and frames tell all ranks whether gradients are finite. What is read before
-    the step: an argument; and attributes with nodes, which look at their means before anyway, and
-    with local steps, of whose gradients no frame tells.
+    To read attributes on the host would wait for backward. So the method multiplies by the scale
+    in the gradients' memory, and frames carry found_inf. Read before the step are: an argument;
+    attributes with nodes, whose means are checked on the host anyway; attributes with local steps,
+    because a step without exchange sends no frame; attributes with a coordinator.
     """
 
     def __init__(self, optimizer, scaler):
@@ -41,38 +41,38 @@ class Amp:
         self._in_frames = self._found is not None and scaler is None and not (
             optimizer._nodes or optimizer._settings["coordinator"] or
             _has_local_steps(optimizer._settings["method"]))
-        self.scale = None   # what gradients are to be multiplied with, known here;
-        self.factor = None  # or a tensor of one value
+        self.scale = None   # the factor on gradients, if it was read;
+        self.factor = None  # otherwise a tensor of one value with it
         self._found_inf = False
-        self._flags = {}  # the scaler's own, by device
+        self._flags = {}  # the scaler's found_inf tensors, by device
 
     @property
     def found(self):
-        """For the row of the step."""
+        """The value for the row of the step."""
         return IN_FRAMES if self._in_frames else FOUND if self._found_inf else 0
 
     def mark(self, unused):
-        """Before gradients go anywhere. A found-inf makes a value of one NaN, so that frames tell of
-        it even if it is of another check. Queued, without a wait."""
+        """Before gradients are used: if found_inf is set, for whatever reason, makes a value of one
+        gradient NaN, so that frames carry the flag. Queued on the device, without a wait."""
         if not self._in_frames:
             return
         grad = self._first_gradient(unused)
         if grad is not None:
             found = torch.as_tensor(local(self._found), device=grad.device).reshape(()) != 0
             grad[(0,) * grad.ndim].masked_fill_(found, float("nan"))
-        elif not self._optimizer._shard_groups:  # there, other ranks have a value to mark
-            self._in_frames = False  # nothing to wait for
+        elif not self._optimizer._shard_groups:  # with shards, another rank marks a value
+            self._in_frames = False  # read() does not wait: this rank had no backward
             return
         scale = getattr(self._optimizer, "grad_scale", None)
         if scale is not None:
             scale = torch.as_tensor(scale, dtype=torch.float64).reshape(1)
-            scale = scale.reciprocal() + 0 * scale  # NaN of an infinite one
+            scale = scale.reciprocal() + 0 * scale  # NaN if the scale is infinite
             self.factor = self._optimizer._slots[0].place.copy(scale.float())
         if self._optimizer.scaler is not None:
             self._read_flags(self._optimizer.scaler)
 
     def _first_gradient(self, unused):
-        """One of this rank's that has values and goes to frames, or None."""
+        """A gradient of this rank that has values and is encoded, or None."""
         optimizer = self._optimizer
         params = [slot.param for slot, missing in zip(optimizer._slots, unused) if not missing]
         params += [p for assembly in optimizer._assemblies for p in assembly.params]
@@ -88,7 +88,7 @@ class Amp:
             self._found_inf = float(self._found) != 0
             if self._optimizer.scaler is not None:
                 self._read_flags(self._optimizer.scaler)
-            for group in self._optimizer._shard_groups:  # each saw its own shards
+            for group in self._optimizer._shard_groups:  # each rank's flag covers its own shards
                 flag = torch.tensor(float(self._found_inf), device=self._optimizer._slots[0].device)
                 dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
                 self._found_inf = float(flag) != 0
@@ -103,12 +103,12 @@ class Amp:
 
     def _read_flags(self, scaler):
         self._flags = scaler._per_optimizer_states[id(self._optimizer)]["found_inf_per_device"]
-        if not self._flags:  # no gradient on this rank: its scaler follows the others
+        if not self._flags:  # no gradient on this rank: a flag that share_inf() can set
             scale = scaler._get_scale_async()
             self._flags[scale.device] = torch.zeros(1, device=scale.device)
 
     def share_inf(self):
-        """All ranks' scalers back off alike, where their flags are known: of an argument
-        (torch 1.13), or of optimizer.scaler."""
+        """Sets found_inf in this rank's scaler, so that the scalers of all ranks lower their scale
+        alike. It needs the scaler: an argument (torch 1.13) or optimizer.scaler."""
         for tensor in self._flags.values():
             tensor.fill_(1.0)

@@ -8,8 +8,8 @@ from .errors import InvalidArgument
 
 
 def deal_out(slots, settings):
-    """(Slots of this rank, Assemblies). Each sharded tensor of two dimensions or more goes whole to
-    one rank of its mesh, if the method needs it whole; on the others it has no slot."""
+    """Returns (slots of this rank, Assemblies). If the method needs whole matrices, one rank of the
+    mesh holds each sharded tensor of two dimensions or more; the others have no slot for it."""
     options = settings["options"]
     meshes = {}
     if "muon" in settings["method"] or options.get("local") == "muon":
@@ -24,14 +24,14 @@ def deal_out(slots, settings):
                 meshes.setdefault(tuple(mesh.mesh.tolist()), []).append(slot)
     if meshes and options.get("matrix_scale") == "fan-in":
         raise InvalidArgument("pride: matrix_scale=fan-in of sharded matrices: no rank has all of "
-                              "them; take rms or none")
+                              "them; use rms or none")
     assemblies = [Assembly(of_mesh) for of_mesh in meshes.values()]
     elsewhere = {id(slot) for assembly in assemblies for slot in assembly.elsewhere}
     return [slot for slot in slots if id(slot) not in elsewhere], assemblies
 
 
 def deal(sizes, n):
-    """The indices for each of n ranks: the largest first, to the rank with the smallest load."""
+    """Lists of indices for n ranks: the largest size first, to the rank with the smallest sum."""
     of, loads = [[] for _ in range(n)], [0] * n
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         r = loads.index(min(loads))
@@ -47,14 +47,14 @@ class Assembly:
         mesh = slots[0].param.device_mesh
         self._group, rank = mesh.get_group(), mesh.get_local_rank()
         self.params = [slot.param for slot in slots]
-        self._of = deal([slot.n_whole for slot in slots], mesh.size())  # indices, of each rank
+        self._of = deal([slot.n_whole for slot in slots], mesh.size())  # indices, by rank
         self._own = {i: slots[i] for i in self._of[rank]}
         self.elsewhere = [slot for i, slot in enumerate(slots) if i not in self._own]
         for slot in self._own.values():
             slot.hold_whole()
 
     def _shapes(self, i):
-        """The shapes of a matrix's shards on each rank."""
+        """The sharded dimension of matrix i, and the shape of its shard on each rank."""
         p = self.params[i]
         dim, n = p.placements[0].dim, len(self._of)
         sizes = [len(part) for part in torch.arange(p.shape[dim]).chunk(n)]
@@ -62,15 +62,15 @@ class Assembly:
                      for size in sizes + [0] * (n - len(sizes))]
 
     def _pieces(self):
-        """(Sizes of this rank's shards of each other rank's matrices; sizes of the others' shards
-        of this rank's matrices.)"""
+        """Sizes by rank r: of this rank's shards of r's matrices; of r's shards of this rank's
+        matrices."""
         shapes = [self._shapes(i)[1] for i in self._own]
         return ([sum(local(self.params[i]).numel() for i in of) for of in self._of],
                 [sum(of_own[r].numel() for of_own in shapes) for r in range(len(self._of))])
 
     @torch.no_grad()
     def _whole(self, shards):
-        """{index: whole matrix} of this rank's, from the shards of all matrices on each rank."""
+        """Exchanges shards; returns {index: whole matrix} for the matrices that this rank holds."""
         out, into = self._pieces()
         sent = torch.cat([shards[i].reshape(-1).float() for of in self._of for i in of])
         received = sent.new_empty(sum(into))
@@ -84,12 +84,12 @@ class Assembly:
         return {i: torch.cat(parts, self._shapes(i)[0]) for i, parts in pieces.items()}
 
     def collect_values(self):
-        """The whole matrices get their values. Collective over the mesh."""
+        """Copies the shards' values into the whole matrices. Collective over the mesh."""
         for i, values in self._whole([local(p) for p in self.params]).items():
             self._own[i].whole.copy_(values)
 
     def collect_gradients(self):
-        """The whole matrices get their gradients; a rank without a gradient contributes zeros."""
+        """Copies the shards' gradients to the whole matrices; missing ones count as zeros."""
         shards = [torch.zeros_like(local(p)) if p.grad is None else local(p.grad)
                   for p in self.params]
         for i, values in self._whole(shards).items():
@@ -97,7 +97,7 @@ class Assembly:
 
     @torch.no_grad()
     def hand_back(self):
-        """The shards get the values of the whole matrices. Collective over the mesh."""
+        """Copies the whole matrices' values to the shards. Collective over the mesh."""
         into, out = self._pieces()
         parts = {i: slot.whole.split([s[self._shapes(i)[0]] for s in self._shapes(i)[1]],
                                      self._shapes(i)[0]) for i, slot in self._own.items()}

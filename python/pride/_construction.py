@@ -38,20 +38,20 @@ _ALL = weakref.WeakSet()  # optimizers whose threads must end before the interpr
 
 
 class Construction(VirtualWorkers, Steps):
-    """A part of Optimizer."""
+    """A mixin of Optimizer."""
 
     def _reset(self):
         self._handle = self._world = self._layout = self._table = None
         self._voters = self._nodes = None
         self._slots: List[Slot] = []
         self._hooks = _hooks.Hooks(self)
-        self._running = False         # a step has begun beside backward
+        self._running = False         # a step has begun and has not ended
         self._joined = False          # inside pride.join(): other ranks may be out of data
-        self._operation = None        # the last one the ranks agreed on
+        self._operation = None        # the last operation on which ranks agreed
         self._holds_common = False    # the model has the common parameters, see to_common()
-        self._handed: Dict[int, tuple] = {}  # by index: gradients that libpride has,
-        self._held: Dict[int, torch.Tensor] = {}    # whose memory it reads,
-        self._held_params: List[torch.Tensor] = []  # and writes
+        self._handed: Dict[int, tuple] = {}  # by index: gradients given to libpride in backward
+        self._held: Dict[int, torch.Tensor] = {}    # keeps alive what libpride reads in a step,
+        self._held_params: List[torch.Tensor] = []  # and what it writes
         self._gradient = library.Array()     # reused for each hand-over
         self._handed_workers = set()  # virtual workers whose gradients libpride has
         self._step_number = torch.tensor(0.0)
@@ -59,12 +59,12 @@ class Construction(VirtualWorkers, Steps):
         self._built = None            # ids of the parameters, by group
         self._assemblies = []         # for sharded matrices that the method needs whole
         self._shard_groups = []       # process groups over which parameters are sharded
-        self._sum_of_parts = None     # over the ranks that have the rest of the model
+        self._sum_of_parts = None     # sums over the ranks that have the model's other parts
         self._frozen = None           # indices of parameters that steps do not change
-        self._factor = 1.0            # factor on gradients, as libpride has it
-        self._scaled = False          # the next step is one of a GradScaler's, on some rank
-        self.scaler = None            # a GradScaler of torch 2.x that lowers its scale with the others'
-        self._saved = None            # of a copy: state to load when it is built
+        self._factor = 1.0            # the factor on gradients that was last given to libpride
+        self._scaled = False          # in this step some rank's frames carry found_inf
+        self.scaler = None            # GradScaler of torch 2.x whose found_inf all ranks share
+        self._saved = None            # the state that a copied optimizer loads when it is built
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
         self._broken: Optional[str] = None
         self._checks_left = CHECKED_STEPS
@@ -190,7 +190,7 @@ class Construction(VirtualWorkers, Steps):
             skip_non_finite=int(s["on_non_finite"] == "skip"))
         made["slots"][0].place.set_options(options)
         groups = [self._nodes.group] if self._nodes else self._shard_groups
-        shards = self._shard_groups and not self._n_workers  # a GradScaler may be used with them
+        shards = self._shard_groups and not self._n_workers  # found_inf needs the sum
         if groups and (shards or s["clip_global_norm"] or s["on_non_finite"] == "skip"):
             self._sum_of_parts = SumOfParts(self._world, groups, self._nodes)
             options.sum_of_parts = self._sum_of_parts.function
@@ -241,7 +241,7 @@ class Construction(VirtualWorkers, Steps):
         view_state(self)
 
     def _check_start(self):
-        """Compares initial values here, earlier than libpride does in the first step."""
+        """Compares the ranks' initial values now; libpride would do so in the first step."""
         rows = self._agree("check_replicas", None, self._hashes)
         others = [r for r, row in enumerate(rows) if row[3 if self._nodes else 2] != (
             rows[0][3 if self._nodes else 2])]

@@ -39,10 +39,10 @@ class Host:
         return torch.frombuffer(array, dtype=torch.float32)
 
     def follow(self, handle):
-        """Before a call: work on tensors that was queued so far comes before it."""
+        """Before a call: orders it after the work queued on tensors. Nothing on the host."""
 
     def set_options(self, options):
-        """Of libpride, for an optimizer here."""
+        """Sets libpride's options for this place. Nothing for the host."""
 
 
 HOST = Host()
@@ -72,7 +72,7 @@ class Device:
         return self._tensor(address, (n,), (1,), owner)
 
     def _tensor(self, address, shape, strides, owner=None):
-        """Over memory of libpride's on the GPU."""
+        """A tensor over libpride's memory on the GPU."""
 
         class Memory:
             __cuda_array_interface__ = {
@@ -94,11 +94,11 @@ class Device:
         options.orthogonalise = self._function
 
     def on_stream(self, stream):
-        """Torch's work in the block is queued there."""
+        """A context in which torch queues its work on this stream."""
         return torch.cuda.stream(torch.cuda.ExternalStream(stream, device=self.device))
 
     def _orthogonalise(self, _, matrices, stream, why, size):
-        """Called by libpride."""
+        """The callback of libpride for newton_schulz()."""
         try:
             m = matrices.contents
             with torch.no_grad(), self.on_stream(stream):
@@ -111,9 +111,9 @@ class Device:
 
 
 def newton_schulz(matrices, iterations, most=1 << 26):
-    """Replaces matrices of one shape, in place: Jordan et al. 2024, as `dlion-muon` has it. Products
-    are torch's, in the precision that torch.backends.cuda.matmul.allow_tf32 says; batches have up to
-    `most` values."""
+    """Replaces matrices of one shape by their Newton-Schulz iterates (Jordan et al. 2024;
+    docs/methods/dlion-muon.md). torch.backends.cuda.matmul.allow_tf32 sets the products' precision.
+    A batch of several matrices has at most `most` values."""
     a, b, d = 3.4445, -4.7750, 2.0315
     rows, cols = matrices[0].shape
     size = max(1, most // (rows * cols))
@@ -140,8 +140,8 @@ def gpu_of(tensors):
 
 
 def place_of(tensors, settings):
-    """Where the method of these settings runs on these parameters: as `run_on` says, or with "auto"
-    on their GPU if it can, and with a warning if only the GPU's driver or NVRTC are missing."""
+    """The place where the method runs. run_on "auto": the parameters' GPU, if the method has
+    kernels for it. If that GPU cannot be used (driver, NVRTC), the host, with a warning."""
     run_on = settings.get("run_on", "auto")
     check_one_of("run_on", run_on, RUN_ON)
     gpu = None if run_on == "host" else gpu_of(tensors)

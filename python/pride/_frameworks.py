@@ -18,8 +18,8 @@ from .methods import method_info
 from .optimizer import Optimizer
 
 _SAMPLE = 512  # coordinates of a tensor whose votes are compared
-_RUN = 32  # of them side by side
-_TENSORS = 8
+_RUN = 32  # adjacent coordinates of the sample
+_TENSORS = 8  # the largest tensors are sampled
 
 
 def require(package, oldest, newest_major):
@@ -33,7 +33,7 @@ def require(package, oldest, newest_major):
 
 
 def stop_averaging(model, ranks):
-    """Turns DDP's averaging off in a model that a framework has wrapped for `world` ranks."""
+    """Turns DDP's averaging off in a model that a framework has wrapped for `ranks` ranks."""
     if ranks == 1:
         return
     wrapped = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
@@ -47,9 +47,9 @@ def stop_averaging(model, ranks):
 
 
 def in_place_of(given, model, make, arguments, schedulers=()):
-    """What `make` makes over the groups of another optimizer, which has taken no step. Its rates and
-    decays count where `arguments` have none. Rates of groups keep their ratios, and a group without
-    decay stays so beside others that have it. One of pride's optimizers is returned as it is."""
+    """Replaces an optimizer without state by one of `make` over the same groups. A rate or decay
+    that `arguments` lacks is that of `given`. Rates of groups keep their ratios; a group without
+    decay keeps none if others have decay. An optimizer of pride's is returned unchanged."""
     kind = type(given).__name__
     if isinstance(given, Optimizer):
         if arguments:
@@ -60,7 +60,7 @@ def in_place_of(given, model, make, arguments, schedulers=()):
         raise InvalidArgument(f"pride: the {kind} has a state, which pride's optimizer cannot take: "
                               "give it before its first step")
     if any(getattr(scheduler, "optimizer", None) is given for scheduler in schedulers):
-        raise InvalidArgument(f"pride: a scheduler of the {kind} would go on with that: make pride's "
+        raise InvalidArgument(f"pride: a scheduler of the {kind} would keep changing it: make pride's "
                               "optimizer yourself, and the scheduler over it")
     names = {id(p): name for name, p in model.named_parameters()}
     others = [i for i, group in enumerate(given.param_groups) for p in group["params"]
@@ -134,7 +134,7 @@ class Meter:
 
 
 def _votes(optimizer):
-    """True of methods whose ranks vote with the sign of a blend of momentum and gradient."""
+    """True if ranks vote with the sign of a blend of momentum and gradient."""
     return optimizer._settings["method"] in ("dlion-vote", "dlion-avg", "signum-vote", "signum-avg")
 
 
@@ -143,7 +143,7 @@ def _at(tensor, index):
 
 
 def _values(optimizer, slot, at):
-    """(parameter, momentum) at some coordinates."""
+    """Parameter and momentum at the coordinates `at`, as float32."""
     entry = optimizer.state[slot.param]
     momentum = next(t for key, t in entry.items() if key.split(".")[0] == "m")
     return _at(slot.tensor, at) if not slot.narrow() else _masters(optimizer, slot, at), _at(
@@ -162,7 +162,7 @@ def _masters(optimizer, slot, at):
 
 
 class Beside:
-    """Each rank's state in a file of its own, beside a framework's checkpoint with rank 0's."""
+    """Each rank's state in its own file, beside a framework's checkpoint with rank 0's state."""
 
     def __init__(self, optimizer, local="keep", name="pride"):
         self._optimizer, self._local, self._name = optimizer, local, name
@@ -174,10 +174,10 @@ class Beside:
         return sorted(pathlib.Path(folder).glob(f"{self._name}.rank*of*.pt"))
 
     def write(self, folder):
-        """Collective: once it returns, the files of all ranks are there."""
+        """Writes this rank's file. Collective: when it returns, the files of all ranks exist."""
         world = self._optimizer._world
         os.makedirs(folder, exist_ok=True)
-        if world.rank == 0:  # of an earlier run in this folder with another number of ranks
+        if world.rank == 0:  # removes files of an earlier run with another number of ranks
             for file in self._files(folder):
                 if not file.name.endswith(f"of{world.size}.pt"):
                     file.unlink()

@@ -5,16 +5,16 @@ import weakref
 
 import torch
 
-# Parameters under DistributedDataParallel with local gradients, by id: a zero gradient there may
-# mean that backward did not reach the parameter. The model owns the watches: the node of the hook
-# keeps its parameter alive.
+# Watches of parameters under DistributedDataParallel with local gradients, by id. A zero gradient
+# there may mean that backward did not reach the parameter. The model owns the watches, because the
+# node of a hook keeps its parameter alive.
 _watched = weakref.WeakValueDictionary()
 
 
 class _Watch:
     def __init__(self, name, p):
         self.name, self.param = name, weakref.ref(p)
-        self.count = 0  # backwards that reached it
+        self.count = 0  # backwards that reached the parameter
         fired = weakref.WeakMethod(self._fired)
         self.hook = on_gradient(p, lambda: (fired() or _nothing)())
 
@@ -53,7 +53,7 @@ def name_of(p):
 
 
 def on_gradient(p, callback):
-    """Calls back when backward has accumulated the gradient of a leaf. Keep the returned object."""
+    """Calls `callback` when backward has accumulated the gradient of leaf p. Keep the result."""
     if hasattr(p, "register_post_accumulate_grad_hook"):  # torch 2.1 and later
         return p.register_post_accumulate_grad_hook(lambda _: callback())
     with torch.enable_grad():

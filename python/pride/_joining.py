@@ -15,10 +15,10 @@ _ZEROS = 1
 
 
 class Joining(Agreement):
-    """A part of Optimizer."""
+    """A mixin of Optimizer."""
 
     def _agree_on_step(self, prepare, amp=None, checked=False, unused=(), values=()):
-        """False if all ranks skip the step. Without amp the step begins in backward."""
+        """Agrees on the step; False if all ranks skip it. amp None: the step begins in backward."""
         rows = self._agree("step", prepare, lambda: [
             digest(b"".join(self._sent_groups) + bytes([self._factor < 0]) +
                    (repr(self._factor).encode() if self._nodes else b"")),
@@ -57,7 +57,7 @@ class Joining(Agreement):
         return True
 
     def _by_nodes(self, rows):
-        """One row for each node, of what _check_local() reads."""
+        """Merges the rows of each node into one, with the columns that _check_local() reads."""
         if not self._nodes:
             return rows
         nodes = {}

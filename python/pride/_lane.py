@@ -81,13 +81,13 @@ def wait(world, start, timeout_ms, group, is_gloo=True):
                     work.wait(*([datetime.timedelta(seconds=left)] if is_gloo else []))
                     return
             except RuntimeError:
-                if work.is_completed():  # it may have ended after this slice's time-out: ask again
+                if work.is_completed():  # it may have ended right after the time-out: wait again
                     work.wait(datetime.timedelta(seconds=1))
                     return
             world.watch()
             world.check()
             if time.monotonic() > deadline:
-                raise CommError(f"no answer within {timeout_ms / 1000:g} s")
+                raise CommError(f"no response within {timeout_ms / 1000:g} s")
     except BaseException:
         _leak(group)
         if work is not None:
@@ -112,13 +112,13 @@ class Lane:
         _lanes[self.number] = self
 
     def transport(self, rank, size):
-        """Its callbacks, in libpride's form."""
+        """The lane's callbacks in libpride's form."""
         return library.Transport(
             rank=rank, size=size, name=b"torch.distributed", user=self.number, **_CALLBACKS)
 
     @property
     def world(self):
-        """Not owned: the world owns its communicator, which owns this."""
+        """A weak reference, because the world owns its communicator, which owns this lane."""
         world = self._world()
         if world is None:
             raise CommError("the group is gone")

@@ -258,7 +258,7 @@ def write_error(text, where, size):
 
 
 def tensors(specs):
-    """Array of pride_tensor from (name, shape, group). It keeps alive what it refers to."""
+    """Array of pride_tensor from (name, shape, group). It keeps names and shapes alive."""
     array = (Tensor * len(specs))()
     for slot, (name, shape, group) in zip(array, specs):
         dims = (c.c_int64 * len(shape))(*shape)
@@ -273,7 +273,7 @@ def coords(first):
 
 
 def make_layout(specs, first_coords=None):
-    """first_coords: of a part of a model, the coordinate of each tensor's first value in all of it."""
+    """first_coords: for a part of a model, each tensor's first coordinate in the whole model."""
     return Handle("layout", "pride_layout_create_part", tensors(specs), coords(first_coords),
                   len(specs))
 
@@ -298,7 +298,7 @@ def make_options(method, options, groups=(), **values):
 
 
 def why_host_only(method, options):
-    """Why the method with these options runs on the host alone; "": it runs on devices."""
+    """The reason why the method with these options cannot run on a device; "": it can."""
     why = c.c_char_p()
     call("pride_method_why_host_only", c.byref(make_options(method, options)), c.byref(why))
     return why.value.decode()

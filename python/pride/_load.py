@@ -58,7 +58,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
     else:
         raise InvalidArgument(
             "pride: load_state_dict: " + _what_each_loads(rows) + f"; this run has {size}. Give "
-            "each rank its own state of a run of as many ranks, or all ranks the consolidated one")
+            "each rank its own state of a run with the same number of ranks, or all ranks the consolidated one")
     if with_groups:
         for group, values in zip(optimizer.param_groups, made["groups"]):
             group.update(values)
@@ -152,7 +152,7 @@ def _ranks(optimizer, saved):
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise DataError(f"pride: load_state_dict: the state is not of format {FORMAT}, which this "
                         "version reads")
-    # numbers in the order of parameters, as in torch's optimizers, also if names were saved
+    # ids are numbers or names; torch's optimizers match parameters by order, whatever the ids
     ids = [i for group in saved["param_groups"] for i in group["params"]]
     state = {number: saved["state"].get(i) for number, i in enumerate(ids)}
     ranks = {}
@@ -199,7 +199,7 @@ def _texts(about):
 
 
 def _tensors(optimizer, state, rank, texts):
-    """{(buffer, parameter): tensor}; without a saved master, the parameter's own value is the
+    """{(buffer, parameter): tensor}. If no master was saved, the parameter's present value is the
     master."""
     index = packed_groups(optimizer)[0]
     made = {}
@@ -256,7 +256,7 @@ def _load_all(optimizer, ranks, local):
 
 
 def _of_one(optimizer, ranks, source, local):
-    """The states of all ranks of the saving run, from one rank's state that all ranks here hold."""
+    """States for all ranks of the saving run, made from the state of `source`, which all load."""
     texts, tensors = ranks[source]
     world, rank = int(texts["world"]), optimizer._voters.rank
     own = {key: t for key, t in tensors.items() if kind_of(texts, key[0]) != library.SHARED}
@@ -309,7 +309,7 @@ def unpickle(optimizer, state):
 
 
 def begin_copy(optimizer):
-    """Builds a copied optimizer, with the groups that it has now. Collective."""
+    """Builds a copied optimizer with its present groups. Collective."""
     saved = of_copy(optimizer)
     optimizer._build(False)
     try:

@@ -18,11 +18,11 @@ from ._tensors import DTYPES, Table, hash_as_float32, parts_of
 from ._world import Alone, World, listed
 from .errors import CommError, InvalidArgument
 
-_ROUND = 1 << 24  # values of one owner that are on their way at a time, or one tensor
+_ROUND = 1 << 24  # values of each rank in one exchange, or one larger tensor
 
 
 def check_setting(settings):
-    """Raises InvalidArgument for what does not go together with node_group."""
+    """Raises InvalidArgument for settings that node_group excludes."""
     others = {
         "process_group": "give one of process_group (or replicate_mesh) and node_group, which takes "
                          "all ranks of the job",
@@ -32,7 +32,7 @@ def check_setting(settings):
         "overlap": "overlap=True: a node's gradients are averaged after backward"}
     text = next((text for name, text in others.items() if settings.get(name)), None)
     if settings["options"].get("matrix_scale") == "fan-in":
-        text = "matrix_scale=fan-in: no rank has all matrices; take rms or none"
+        text = "matrix_scale=fan-in: no rank has all matrices; use rms or none"
     if text:
         raise InvalidArgument(f"pride: node_group: {text}")
     group = settings["node_group"]
@@ -44,7 +44,7 @@ def check_setting(settings):
 
 
 def _host():
-    """The same for ranks of one machine and network namespace."""
+    """A text that ranks of the same machine and network namespace have in common."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
         parts.append(pathlib.Path("/proc/sys/kernel/random/boot_id").read_text())
@@ -53,7 +53,7 @@ def _host():
 
 
 def find_nodes(optimizer):
-    """The Nodes of this optimizer, or None where each has one rank. Collective."""
+    """The Nodes of this optimizer, or None if each node has one rank. Collective."""
     settings, world = optimizer._settings, optimizer._world
     group = settings["node_group"]
 
@@ -79,7 +79,7 @@ def find_nodes(optimizer):
         if group != "auto" and len(node) != node[0][2]:
             raise InvalidArgument(
                 f"pride: node_group: the group of rank(s) {listed(r for _, r, _ in node)} has "
-                f"{node[0][2]} ranks; all of them give it")
+                f"{node[0][2]} ranks; all of them must give it")
     if len({len(node) for node in nodes}) > 1:
         hosts = [each.value.decode("utf-8", "replace") for each in optimizer._all_gather(
             c.create_string_buffer(socket.gethostname().encode()[:63], 64))]
@@ -97,10 +97,10 @@ class _Part(Table):
         number = c.c_int32()
         library.call("pride_optimizer_follow", handle, library.make_layout(*parts_of(slots)),
                      c.byref(number))
-        self.number = number.value  # below 0: results do not suffice
+        self.number = number.value  # below 0: results do not determine the parameters
 
     def give(self):
-        """libpride gets the addresses with the results."""
+        """Does nothing: apply() passes the addresses."""
 
     def result_bytes(self):
         n = c.c_uint64()
@@ -118,8 +118,8 @@ class _Part(Table):
 
 
 class Nodes:
-    """The node of this rank. Each of its ranks owns some tensors, balanced by size: it averages
-    their gradients, votes on them and sends the others the results, or the tensors' values."""
+    """The node of this rank. Tensors are dealt to its ranks by size. A rank averages the gradients
+    of its tensors, votes on them with its peers and sends the node the results, or the values."""
 
     def __init__(self, optimizer, nodes, group):
         self._world = optimizer._world
@@ -136,17 +136,17 @@ class Nodes:
         self.voters = World(None, self._world.timeout, peers) if len(peers) > 1 else Alone(
             self._world.timeout)
         self.slots, self.frozen = [], set()
-        self._handle, self._parts = None, {}  # by local rank; empty: parameters travel
+        self._handle, self._parts = None, {}  # _parts: by local rank; empty: parameters travel
         self.not_finite = 0  # 1 + the index of a tensor of this rank whose mean is not finite
         self.bytes_sent = self.bytes_received = 0
 
     def count(self, sent, received=None):
-        """Bytes inside the node; as many received, unless given."""
+        """Counts bytes inside the node. `received` None: equal to `sent`."""
         self.bytes_sent += sent
         self.bytes_received += sent if received is None else received
 
     def deal_out(self, slots):
-        """The slots of this rank."""
+        """Deals the slots to the ranks of the node; returns this rank's."""
         if len(slots) < len(self.ranks):
             raise InvalidArgument(f"pride: node_group: {len(slots)} parameters for the "
                                   f"{len(self.ranks)} ranks of a node: each takes one at least")
@@ -154,7 +154,7 @@ class Nodes:
         if not self._is_gloo:
             self._device = slots[0].device
         of = self._of = deal([slot.n for slot in slots], len(self.ranks))
-        self._rounds = []  # [indices of each owner], of one type
+        self._rounds = []  # (dtype, for each rank the indices of its tensors)
         for dtype in DTYPES:
             cut = [self._cut([i for i in sorted(own) if slots[i].dtype == dtype]) for own in of]
             self._rounds += [(dtype, [list(each or ()) for each in row])
@@ -165,14 +165,14 @@ class Nodes:
         return [slots[i] for i in own]
 
     def digest_of(self, settings):
-        """Of what the ranks of a node must have alike; libpride compares those that vote."""
+        """A digest of what must be equal in a node; between voters libpride compares it."""
         return digest(repr([
             [settings[name] for name in ("method", "bucket_size", "seed")],
             sorted(settings["options"].items()),
             [(*slot.spec, slot.dtype) for slot in self.slots]]).encode())
 
     def _cut(self, indices):
-        """Parts of them of _ROUND values or less, or of one."""
+        """Cuts indices into lists of at most _ROUND values, or of one tensor."""
         parts, left = [], 0
         for i in indices:
             if not parts or self.slots[i].n > left:
@@ -183,14 +183,14 @@ class Nodes:
         return parts
 
     def hash(self):
-        """Of all parameters."""
+        """A digest of all parameters."""
         return digest(repr([hash_as_float32(slot.tensor) for slot in self.slots]).encode())
 
     @torch.no_grad()
     def average(self, unused):
-        """The owners get the mean gradients, summed in the order of ranks in float32, in the type of
-        the gradient; a rank without one adds zeros. Returns whether each tensor of this rank is
-        unused in the whole node."""
+        """Averages the node's gradients: each rank gets the means of its tensors, in the gradient's
+        dtype. Sums are in float32, in rank order; a rank without a gradient adds zeros. Returns for
+        each tensor of this rank whether the whole node has no gradient."""
         problem = None
         try:
             for slot, missing in zip(self.slots, unused):
@@ -207,7 +207,7 @@ class Nodes:
         own = [i for i, slot in enumerate(self.slots) if slot.mean is not False]
         if problem is not None:
             raise problem
-        if any(bad for bad, *_ in every):  # it says so when all ranks agree on the step
+        if any(bad for bad, *_ in every):  # that rank raises when all ranks agree on the step
             return [True] * len(own)
         used = [[not flag for flag in each] for _, *each in every]
         self.not_finite = 0
@@ -239,8 +239,8 @@ class Nodes:
                 slot.mean = total.to(dtype).view(slot.shape).to(slot.device)
 
     def follow(self, handle, place):
-        """After a step results travel instead of parameters, if they and the scalars determine
-        these: the method has no state in common, and no parameter a master. The same on all ranks."""
+        """Lets results travel after a step instead of parameters, if they determine the parameters:
+        the method has no shared state, and no parameter has a master. All ranks decide alike."""
         self._handle, self._parts = handle, {}
         if any(slot.narrow() for slot in self.slots):
             return
@@ -252,12 +252,12 @@ class Nodes:
             self._parts = parts
 
     def copied_bytes(self):
-        """Of tensors of other ranks that libpride cannot read."""
+        """Bytes of copies of other ranks' tensors that libpride cannot read in place."""
         return sum(part.copied_bytes() for part in self._parts.values())
 
     @torch.no_grad()
     def stepped(self, report):
-        """After a step the other ranks get what leads to the new values of this rank's tensors."""
+        """After a step: sends the node this rank's results, or the values of its tensors."""
         if not self._parts:
             self.hand_back(True)
         elif not report.skipped:
@@ -279,7 +279,7 @@ class Nodes:
 
     @torch.no_grad()
     def hand_back(self, stepped):
-        """The other ranks get the values of this rank's tensors; of a step: of all that it trains."""
+        """Sends the node the values of this rank's tensors; after a step not the frozen ones."""
         with self._all_fail():
             for dtype, indices in self._rounds:
                 self._hand_back_round(dtype, [
@@ -298,7 +298,7 @@ class Nodes:
 
     @contextlib.contextmanager
     def _all_fail(self):
-        """An error here is one of all ranks: the others wait for this one's tensors."""
+        """An error in the block fails all ranks: others wait for this rank's tensors."""
         try:
             yield
         except BaseException as error:  # Ctrl-C too
@@ -310,8 +310,8 @@ class Nodes:
             raise
 
     def _exchange(self, sent, sizes, dtype):
-        """Sends tensors to each other rank of the node and returns theirs, as one of these sizes."""
-        self._world.check()  # after a failure others may still be in the exchange before
+        """Sends sent[r] to each rank r of the node; returns a tensor of sizes[r] values from it."""
+        self._world.check()  # after a failure others may still be in the previous exchange
         size = torch.empty(0, dtype=dtype).element_size()
         sent = [tensors if r != self._me else [] for r, tensors in enumerate(sent)]
         out = [size * sum(tensor.numel() for tensor in tensors) for tensors in sent]

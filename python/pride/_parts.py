@@ -1,4 +1,4 @@
-# Parts of a model: its shards, or the tensors that the ranks of a node have.
+# Sums over the ranks that have the other parts of a model: shards, or tensors of a node's ranks.
 # SPDX-License-Identifier: Apache-2.0
 import torch
 import torch.distributed as dist
@@ -9,9 +9,9 @@ from ._world import World
 
 
 class SumOfParts:
-    """Adds numbers up over the ranks that have the other parts of a model, in the order of ranks:
-    replicas must get the same bits. libpride calls it between exchange and apply, from a thread of
-    its own."""
+    """Adds numbers up over the ranks that have the other parts of a model. The order is that of the
+    ranks, so that replicas get equal bits. libpride calls it between exchange and apply, on its own
+    thread."""
 
     def __init__(self, world, groups, nodes=None):
         self._world, self._nodes = world, nodes
@@ -48,7 +48,7 @@ class SumOfParts:
 
 
 def _device_of(group):
-    """Where a group's collectives take their tensors."""
+    """The device of tensors in a group's collectives."""
     if dist.get_backend(group) == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")

@@ -43,8 +43,8 @@ class PlanRow:
     method: str
     step_s: float         # the shorter of the next two
     in_order_s: float     # exchange after backward
-    overlapped_s: float   # beside it
-    bytes: float          # sent per step by the rank with most
+    overlapped_s: float   # exchange during backward
+    bytes: float          # sent per step by the rank that sends most
     bottleneck: str       # "compute", "bandwidth", "latency" or "arithmetic"
     route: str
 
@@ -68,8 +68,8 @@ def plan(params: int, backward: float, bandwidth: float, latency: float, world: 
         bandwidth: bits per second that a rank sends while it receives as many, e.g. 1e9.
         latency: one-way seconds of a message.
         world: number of ranks.
-        methods: names, with options after colons: ``"lion-cub:bits=2"``.
-        cores: of each rank; default: those of this machine.
+        methods: names of methods, with options after colons: ``"lion-cub:bits=2"``.
+        cores: cores of each rank; default: the number of this machine.
         message: seconds of each further message if a rank sends several at once.
         lanes: buckets in flight.
         device: the GPU on which the methods run. ``"cuda:0"`` or a torch.device: rates are measured

@@ -1,11 +1,10 @@
 # The state of an optimizer: live views, and torch's state_dict().
 # SPDX-License-Identifier: Apache-2.0
 #
-# state[i][key]: `key` is the name of a buffer of the method, e.g. "m"; with ".rank3" behind it if
-# each rank has one of its own; "master", in state_dict() alone, is the float32 value of a narrower
-# parameter, of which libpride has in memory what the parameter has not. Options and
-# steps are texts, by rank, in param_groups[0]["pride"]: frameworks keep what is in the groups and
-# drop other entries.
+# state[i][key]: `key` is the name of a buffer of the method, e.g. "m"; "m.rank3" if each rank has
+# its own. "master", only in state_dict(), is the float32 value of a narrower parameter. Options and
+# steps are texts, by rank, in param_groups[0]["pride"], because frameworks keep the groups' entries
+# and drop others.
 import copy
 import ctypes as c
 import io
@@ -25,7 +24,7 @@ KIND_OF_MASTER = "kind." + MASTER  # a text of libpride; not in files
 
 
 def _buffers(optimizer):
-    """(name, kind, address, whether it is bfloat16) of the method's buffers."""
+    """(name, kind, address, is bfloat16) of each of the method's buffers."""
     name, kind, data, dtype = c.c_char_p(), c.c_int32(), c.c_void_p(), c.c_int32()
     found = []
     while library.lib.pride_optimizer_state_buffer(
@@ -41,7 +40,7 @@ def key_of(name, kind, rank):
 
 
 def view_state(optimizer):
-    """optimizer.state: live values, in the library's memory."""
+    """Fills optimizer.state with views of the library's memory."""
     size = library.lib.pride_layout_flat_size(optimizer._layout)
     rank = optimizer._voters.rank
     memory = library.Handle("memory", "pride_optimizer_state_memory", optimizer._handle)
@@ -70,9 +69,9 @@ def stepped(optimizer):
 
 
 def _own(optimizer, worker=None):
-    """(texts, {(buffer, parameter): tensor}) of this rank, or of a virtual worker; tensors are
+    """(texts, {(buffer, parameter): tensor}) of this rank, or of a virtual worker. Tensors are
     copies."""
-    if not optimizer._running:  # else libpride refuses
+    if not optimizer._running:  # in a step libpride refuses both calls
         optimizer._table.fill(collect=False)
         optimizer._table.give()
     handle = library.Handle("state", "pride_optimizer_save", optimizer._handle) if (
@@ -83,7 +82,7 @@ def _own(optimizer, worker=None):
     for i in range(library.lib.pride_state_texts(handle)):
         library.call("pride_state_text", handle, i, c.byref(name), c.byref(value))
         texts[name.value.decode()] = value.value.decode()
-    if optimizer._nodes and "bucket size" in texts:  # a larger one gives the same buckets
+    if optimizer._nodes and "bucket size" in texts:  # libpride's depends on the rank's tensors
         texts["bucket size"] = str(optimizer._settings["bucket_size"])
     spec, data = library.Tensor(), c.c_void_p()
     for i in range(library.lib.pride_state_tensors(handle)):
@@ -104,7 +103,7 @@ def state_dict(optimizer):
         hook(optimizer)
     if optimizer._handle is not None:
         made = _state_dict(optimizer)
-    elif optimizer._saved is not None:  # a copy that has not begun
+    elif optimizer._saved is not None:  # a copy that is not built yet
         made = of_copy(optimizer)
     else:
         raise Error(f"pride: no state: {optimizer._broken or 'the optimizer was not made'}")
@@ -124,7 +123,7 @@ def _state_dict(optimizer):
         ranks = {rank: _own(optimizer)}
     index, groups = packed_groups(optimizer)
     steps = float(library.lib.pride_optimizer_steps_done(optimizer._handle))
-    # matrices held whole by another rank: torch.distributed.checkpoint needs an entry for each
+    # torch.distributed.checkpoint needs an entry also for matrices that another rank holds whole
     state = {i: {"step": torch.tensor(steps)} for i in index.values()}
     for slot in optimizer._of_node():
         entry = {"step": torch.tensor(steps)}
@@ -182,7 +181,7 @@ def consolidate(optimizer, to):
         made["own"] = _own(optimizer)
 
     if optimizer._n_workers:
-        return  # state_dict() is that of all virtual workers
+        return  # state_dict() has the states of all virtual workers
     rows = optimizer._agree("consolidate_state_dict", save, lambda: [to])
     optimizer._same(rows, 0, "argument 'to' of consolidate_state_dict()")
     texts, tensors = made["own"]
@@ -203,7 +202,7 @@ def consolidate(optimizer, to):
 
 
 def _gathered(optimizer, data, to):
-    """On rank `to` the bytes of every other rank, by rank; on other ranks nothing."""
+    """Gathers bytes on rank `to`: returns {rank: bytes} of the others there, {} elsewhere."""
     world = optimizer._world
     if world.size == 1:
         return {}

@@ -24,7 +24,7 @@ _info = functools.lru_cache(maxsize=None)(method_info)
 
 
 def betas_of(info, betas):
-    """As many betas as the method has."""
+    """The betas, or the defaults, as a tuple. Raises if the method has another number of betas."""
     own = tuple(b for b in (info.beta1, info.beta2) if b)
     if betas is None:
         return own
@@ -35,7 +35,7 @@ def betas_of(info, betas):
 
 
 class Steps(Joining):
-    """A part of Optimizer."""
+    """A mixin of Optimizer."""
 
     def _step(self, closure, scaler):
         loss = None
@@ -65,8 +65,8 @@ class Steps(Joining):
         return loss
 
     def _begin_whole(self, amp, unused):
-        """Begins a step with complete gradients and returns them, as _gradients(); None if all
-        ranks skip the step."""
+        """Begins a step with complete gradients and returns them in _gradients()'s form; None if
+        all ranks skip the step."""
         values = []
         checked = self._checks_left > 0 and self._voters.size > 1
 
@@ -77,7 +77,7 @@ class Steps(Joining):
             self._table.collect_gradients()
             values.extend(self._gradients(unused))
             amp.read()
-            if checked:  # the check reads them
+            if checked:  # ranks compare their gradients: copies for those that need one
                 values[:] = [slot.place.copy(slot.grad) if value is None and not missing else value
                              for slot, value, missing in zip(self._slots, values, unused)]
             self._prepare(amp.scale)
@@ -91,7 +91,7 @@ class Steps(Joining):
         return values
 
     def _gradients(self, unused):
-        """As Slot.gradient(); None for unused gradients and for those that libpride has."""
+        """Slot.gradient() of each parameter; None if it is unused or handed over already."""
         return [None if missing or i in self._handed else slot.gradient()
                 for i, (slot, missing) in enumerate(zip(self._slots, unused))]
 
@@ -103,7 +103,7 @@ class Steps(Joining):
             self._frozen = frozen
 
     def _prepare(self, scale=None):
-        """Passes to libpride all that a step needs before it begins."""
+        """Passes addresses, groups, frozen flags and the factor to libpride before a step."""
         if self._holds_common:
             raise InvalidArgument("pride: a step while the model has the common parameters: call "
                                   "to_local() before the next gradient")
@@ -116,7 +116,7 @@ class Steps(Joining):
             self._factor = factor
 
     def _begin(self, factor=None):
-        """factor: of the gradients, a value where the method runs."""
+        """factor: None, or a tensor of one value, where the method runs, that scales gradients."""
         self._operation = "step"
         if self._scaled:
             self._held["factor"] = factor
@@ -141,7 +141,7 @@ class Steps(Joining):
                 library.check(status)
 
     def _gradient_complete(self, index):
-        """Called from backward, with overlap."""
+        """Called in backward, with overlap."""
         slot = self._slots[index]
         if self._checks_left > 0 and self._world.size > 1:
             return  # the first steps run as a whole
@@ -188,7 +188,7 @@ class Steps(Joining):
         return slot.place.copy(slot.grad)
 
     def _hand_over(self, values, unused):
-        """In the order in which backward completes the buckets: exchanges begin with the last."""
+        """Hands gradients over from the last to the first: exchanges begin with the last bucket."""
         for i in reversed(range(len(values))):
             if i in self._handed:
                 continue
@@ -196,7 +196,7 @@ class Steps(Joining):
             self._ready(i, self._copy(i) if copied else values[i])
 
     def _check_unchanged(self):
-        """Checks a step that began in backward, before more buckets are completed and read."""
+        """For a step that began in backward: refuses changes since then, before more is read."""
         if self._table.has_moved():
             raise InvalidArgument("pride: the memory of a parameter was replaced after backward, "
                                   "when the exchange had begun: use overlap=False")
@@ -247,7 +247,7 @@ class Steps(Joining):
 
     @contextlib.contextmanager
     def _all_fail(self):
-        """An error here fails all ranks, because they may have begun what this one cannot."""
+        """An error in the block fails all ranks, because others may have begun the step."""
         try:
             yield
         except BaseException as problem:
@@ -323,11 +323,11 @@ class Steps(Joining):
                 self._sent_groups[g] = bytes(values)
 
     def _hashes(self):
-        """Hashes of this rank's share and of its whole node."""
+        """Hashes of this rank's parameters and of its node's (0 without nodes)."""
         return [self._hash(), self._nodes.hash() if self._nodes else 0]
 
     def _hash(self):
-        """A hash of the parameters; with local steps of the common ones."""
+        """A hash of the parameters; with local steps, of the common parameters."""
         self._table.fill()
         out = c.c_uint64()
         library.call("pride_optimizer_hash", self._handle, c.byref(out))

@@ -58,8 +58,8 @@ def parts_of(slots):
 
 
 def shard_begin(p):
-    """The number, within the whole tensor, of the first value of this rank's shard; 0 where the
-    shard's values do not follow each other there (of a dimension behind others)."""
+    """The index in the whole tensor of the first value of this rank's shard; 0 if the shard is not
+    contiguous there."""
     begin, dim = 0, None
     n = None
     for d, placement in enumerate(p.placements if is_sharded(p) else ()):
@@ -70,7 +70,7 @@ def shard_begin(p):
             dim = placement.dim
             n = p.shape[dim]
         if (placement.dim != dim or p.shape[:dim].numel() != 1 or
-                hasattr(placement, "split_factor")):  # dealt out in turn, under tensor parallelism
+                hasattr(placement, "split_factor")):  # strided shards, under tensor parallelism
             return 0
         chunk = -(-n // size)
         skipped = min(n, chunk * p.device_mesh.get_local_rank(d))
@@ -102,8 +102,8 @@ def check_parameter(name, p):
 
 
 def check_memory(slots):
-    """Raises InvalidArgument if two parameters share memory: each step would undo the other's.
-    Tensors with gaps may interleave; they are not compared."""
+    """Raises InvalidArgument if two parameters share memory: their updates would overwrite each
+    other. Tensors with gaps may interleave; they are not compared."""
     places = sorted(((p.data_ptr(), p.data_ptr() + p.numel() * p.element_size(), slot.name)
                      for slot in slots for p in [slot.tensor] if p.numel() and _is_dense(p)),
                     key=lambda place: place[:2])
@@ -115,7 +115,7 @@ def check_memory(slots):
 
 
 def check_shards(slots, settings, world):
-    """Raises InvalidArgument for sharded parameters that cannot be voted on by shards. Returns the
+    """Raises InvalidArgument if sharded parameters cannot be voted on by shards. Returns the
     process groups over which they are sharded."""
     sharded = [slot for slot in slots if is_sharded(slot.param)]
     if not sharded:
@@ -184,7 +184,7 @@ def arrays_of(tensors, place=HOST):
 
 
 def hash_of(tensors):
-    """64-bit digest of the values of row-major tensors; None is left out."""
+    """64-bit digest of the values of row-major tensors; None is skipped."""
     out = c.c_uint64()
     tensors = [None if tensor is None else tensor.detach().cpu() for tensor in tensors]
     library.call("pride_hash_tensors", arrays_of(tensors), len(tensors), c.byref(out))
@@ -192,14 +192,14 @@ def hash_of(tensors):
 
 
 def same_bits(tensor, copy):
-    """True if the copy, of a place's copy(), has the bits of the tensor."""
+    """True if `copy`, made by a place's copy(), has the bits of the tensor."""
     now = torch.empty(tensor.shape, dtype=copy.dtype, device=copy.device).copy_(tensor.detach())
     bits = torch.int32 if now.dtype == torch.float32 else torch.int16
     return torch.equal(now.view(bits), copy.view(bits))
 
 
 def hash_as_float32(p):
-    """As hash_of(), for a parameter in any memory: equal for equal values of any type."""
+    """As hash_of(), for a parameter in any memory. Equal values of any dtype have equal hashes."""
     return hash_of([p.detach().cpu().float().contiguous()])
 
 
@@ -212,7 +212,7 @@ class Slot:
     def __init__(self, name, param, group, first):
         self.name, self.param, self.group, self.whole = name, param, group, None
         self.first = first  # its offset in the layout of the whole model
-        self.mean = False  # with nodes, for this rank's tensors: the node's gradient, or None
+        self.mean = False  # with nodes, for this rank's tensors: the node's mean gradient, or None
         self.place = HOST  # where the method runs
         self._measure()
 
@@ -250,7 +250,7 @@ class Slot:
 
     @property
     def first_coord(self):
-        """Of the values on this rank, in the layout of the whole model."""
+        """The coordinate of this rank's first value, in the layout of the whole model."""
         return self.first + (shard_begin(self.param) if self.whole is None else 0)
 
     def narrow(self):
@@ -286,8 +286,8 @@ class Slot:
 
 
 class Table:
-    """The memory in which libpride reads and writes the parameters: their own, or a copy of each
-    one in other memory or another order."""
+    """The memory in which libpride reads and writes the parameters: their own, or a copy of a
+    parameter that libpride cannot read."""
 
     def __init__(self, handle, slots, assemblies=(), nodes=None):
         self._handle, self._slots, self._assemblies = handle, slots, assemblies
@@ -296,7 +296,7 @@ class Table:
         self._sharded = any(is_sharded(slot.param) for slot in slots)
         self._places = None
         self._copies = {}    # by index
-        self._versions = []  # for each without a copy: an empty tensor with its version counter
+        self._versions = []  # (index, _version_of()) of each parameter without a copy
 
     def _now(self):
         if self._sharded or not self._params:
@@ -305,8 +305,8 @@ class Table:
 
     @torch.no_grad()
     def fill(self, collect=True):
-        """Before libpride reads parameters: passes the addresses that changed, and fills the
-        copies. collect: whole matrices get the values of all their shards; collective."""
+        """Before libpride reads parameters: passes changed addresses and fills the copies. collect:
+        also fills whole matrices from their shards, which is collective."""
         for assembly in self._assemblies if collect else ():
             assembly.collect_values()
         places = self._now()
@@ -331,7 +331,7 @@ class Table:
                           if i not in copies]
 
     def give(self):
-        """Passes the addresses; libpride then compares masters with their parameters."""
+        """Passes the addresses. libpride then compares masters with their parameters."""
         self._slots[0].place.follow(self._handle)
         library.call("pride_optimizer_set_parameters", self._handle, self._arrays,
                      len(self._arrays))
@@ -344,8 +344,8 @@ class Table:
 
     @torch.no_grad()
     def written(self, frozen=None, report=None):
-        """After libpride has written all parameters except those with the indices `frozen`: in the
-        step of this report, if any."""
+        """After libpride has written all parameters except the indices `frozen`: copies back,
+        counts versions and updates the node. report: of the step, if a step wrote them."""
         for i, copy in self._copies.items():
             if i not in (frozen or ()):
                 self._params[i].copy_(copy)
@@ -365,8 +365,8 @@ class Table:
 
 
 def _version_of(p):
-    """An empty tensor with the version counter of p. An in-place operation on it counts as one on p:
-    a backward through the old values raises."""
+    """An empty tensor with the version counter of p. An in-place operation on it counts as one on
+    p, so that a backward through the old values raises."""
     made = p.detach()
     made.data = torch.empty(0, dtype=p.dtype)
     return made

@@ -12,7 +12,7 @@ from .errors import InvalidArgument
 
 
 def check_setting(settings):
-    """Of the constructor."""
+    """Checks the constructor's arguments."""
     count = settings["virtual_workers"]
     if count is None:
         return
@@ -25,11 +25,11 @@ def check_setting(settings):
 
 
 class VirtualWorkers:
-    """A part of Optimizer."""
+    """A mixin of Optimizer."""
 
     @property
     def _n_workers(self):
-        """0: none; this process is a rank."""
+        """The number of virtual workers; 0: this process is one rank."""
         return self._settings.get("virtual_workers") or 0  # older pickles have none
 
     def _n_ranks(self):
@@ -113,7 +113,7 @@ class VirtualWorkers:
         except InvalidArgument:  # nothing was changed
             self._handed_workers = handed
             raise
-        finally:  # an unfinished step has written, too
+        finally:  # a failed step has written parameters, too
             self._table.written(self._frozen)
         self._note(report)
         stepped(self)

@@ -96,10 +96,10 @@ class Alone(_NativeWorld):
 
 
 class World(_NativeWorld):
-    """This rank's place in a process group, and the group's shared failure."""
+    """This rank in a process group, with failure propagation over the group's store."""
 
     def __init__(self, group, timeout, ranks=None):
-        """The world of a group's ranks, or of these ranks."""
+        """The world of a group's ranks, or of `ranks` of the job."""
         if not dist.is_available() or not dist.is_initialized():
             raise InvalidArgument("pride: torch.distributed has no process group")
         self.timeout = timeout
@@ -176,7 +176,7 @@ class World(_NativeWorld):
             pass  # the store is gone, so the job is, too
 
     def check_store(self):
-        """As check(), but reads the store: for the time before a communicator exists to poll."""
+        """As check(), but reads the store: before a communicator exists, nothing else polls it."""
         self.check()
         self.ask(self._read_failure)
         self.check()
@@ -189,7 +189,7 @@ class World(_NativeWorld):
             store.add(f"alive/{self.rank}", 1)
 
     def ask(self, question, timeout_s=None):
-        """The store's result, read in a thread: Ctrl-C works, and a stalled server is an error.
+        """Runs question(store) in a thread, so that Ctrl-C works and a stalled server is an error.
         torch's own calls would wait for half an hour."""
         answers, done = [], threading.Event()
 
@@ -204,7 +204,7 @@ class World(_NativeWorld):
         _in_thread(work)
         while not done.wait(SLICE_S):
             if time.monotonic() > until:
-                raise CommError("the store of the process group gives no answer: the process that "
+                raise CommError("the store of the process group does not respond: the process that "
                                 "holds it stalls")
         good, answer = answers[0]
         if not good:
@@ -240,7 +240,7 @@ class World(_NativeWorld):
                 self._reason = self._reason or f"{_STORE_GONE}: {error}"
 
     def silence(self, patience_s=1.0):
-        """The end of a failure's text: the ranks that did not see the failure in time."""
+        """Text for the end of an error: the ranks that did not see the failure in time."""
         missing = set(range(self.size)) - {self.rank}
 
         def look(store):
@@ -259,7 +259,7 @@ class World(_NativeWorld):
             missing) else ""
 
     def _wait_for_all(self):
-        """Waits until all ranks make this world."""
+        """Waits until all ranks have called it for this world."""
         self.ask(lambda store: store.add(f"here/{self.rank}", 1))
 
         def missing():
@@ -300,8 +300,8 @@ def mpi(timeout=datetime.timedelta(seconds=300)):
 
 @atexit.register  # before _construction.py registers its own, so that this runs after it
 def _close_mpi():
-    """Calls MPI_Finalize, or mpirun counts the process as failed. After an uncaught exception it
-    should: other ranks may never reach MPI_Finalize, which waits for all."""
+    """Calls MPI_Finalize; without it mpirun counts the process as failed. Not after an uncaught
+    exception: MPI_Finalize waits for all ranks, and others may never reach it."""
     if _mpi_world is not None and not hasattr(sys, "last_value"):
         _mpi_world.close()
 

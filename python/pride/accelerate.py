@@ -22,17 +22,18 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
             **arguments: Any) -> Tuple[Any, ...]:
     """Makes the optimizer of a model and prepares both with the accelerator, without averaging.
 
-    An optimizer among ``others``, e.g. an AdamW, is replaced by one of pride's over the same groups:
-    their rates keep their ratios, and a group without decay beside others that have it stays so. One
-    of pride's is taken as it is. Without one the optimizer has all parameters that are trained.
+    An optimizer among ``others``, e.g. an AdamW, is replaced by one of pride's over the same
+    groups. The groups' rates keep their ratios, and a group without decay keeps none if others have
+    decay. An optimizer of pride's is used unchanged. Without one, pride makes one over all
+    parameters that require a gradient. With several models call it once per model.
 
-    ``accelerator.save_state(folder)`` then also writes each rank's momentum there, as
-    ``pride0.rank0of2.pt``, and ``load_state()`` reads it back; ``accelerator.log()`` adds
+    ``accelerator.save_state(folder)`` then also writes each rank's momentum, as
+    ``pride0.rank0of2.pt``; ``load_state()`` reads it. ``accelerator.log()`` adds
     ``pride/bytes_sent`` of the last step and ``pride/vote_agreement``, the share of this rank's own
-    signs that won. For several models, each with its optimizer, call it once per model.
+    signs that won.
 
     Args:
-        accelerator: an existing one; the model is moved to its device.
+        accelerator: the Accelerator; the model is moved to its device.
         model: the plain module.
         others: an optimizer, data loaders and the like, for ``accelerator.prepare()``.
         optimizer: called with ``(name, parameter)`` pairs, or groups of them, to make the optimizer.
@@ -41,8 +42,8 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
         arguments: of the optimizer, e.g. ``lr``.
 
     Returns:
-        The prepared model and the others, in their order; with the optimizer behind the model, if it
-        was not among them.
+        The prepared model and ``others``, in their order. An optimizer that was not among them
+        follows the model.
 
     Raises:
         InvalidArgument: the accelerator does not wrap the model in DistributedDataParallel; there are

@@ -9,13 +9,19 @@ import re
 from typing import Union
 
 import torch
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint import state_dict as dcp_state
+
+try:
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint import state_dict as dcp_state
+except ImportError as error:
+    raise ImportError(
+        "pride.checkpoint needs torch.distributed.checkpoint of torch 2.2 or newer, this is torch "
+        f"{torch.__version__}; save one file per rank, or consolidate_state_dict()") from error
 
 from .errors import DataError
 from .optimizer import Optimizer
 
-_RANK = re.compile(r"^optimizer\..*\.pride\.ranks\.(\d+)\.")  # of its texts
+_RANK = re.compile(r"^optimizer\..*\.pride\.ranks\.(\d+)\.")  # keys of a rank's texts
 
 
 def save(folder: Union[str, os.PathLike], model: torch.nn.Module, optimizer: Optimizer) -> None:
@@ -34,8 +40,8 @@ def load(folder: Union[str, os.PathLike], model: torch.nn.Module, optimizer: Opt
     """Loads what :func:`save` wrote, on any number of replicas and shards. Collective.
 
     Args:
-        local: for each rank's own momenta, on another number of replicas: ``"keep"``
-            (replica r gets that of r modulo the number saved), ``"average"`` or ``"reset"``.
+        local: each rank's own momenta on another number of replicas: ``"keep"`` (replica r gets
+            those of saved replica r modulo their number), ``"average"`` or ``"reset"``.
 
     Raises:
         DataError: the folder has no state of one of pride's optimizers.
@@ -56,7 +62,7 @@ def load(folder: Union[str, os.PathLike], model: torch.nn.Module, optimizer: Opt
 
 
 def _template(state, ranks):
-    """The state with room for each of those ranks' own entries."""
+    """The state with an entry to load into for each of these ranks' own tensors."""
     for entry in state["state"].values():
         private = {key.rsplit(".rank", 1)[0]: entry.pop(key)
                    for key in list(entry) if ".rank" in key}

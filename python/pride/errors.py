@@ -15,7 +15,7 @@ class CommError(Error):
 
 
 class NonFiniteGradient(Error):
-    """A gradient held NaN or Inf, on some rank. Raised on all ranks."""
+    """A gradient on some rank held NaN or Inf. Raised on all ranks."""
 
 
 class DataError(Error):

@@ -20,12 +20,12 @@ def local_gradients(model: torch.nn.Module) -> torch.nn.Module:
     An empty communication hook replaces the all-reduce. The rest of DDP still works (equal initial
     values, buffers, ``find_unused_parameters``). A parameter that backward did not reach on a rank
     counts as unused there, although DDP gives it a gradient of zeros. Plain modules do not need it.
-    Call it once, before the first backward, and before making the optimizer, so that errors have
-    the model's names. Returns the model.
+    Call it once before the first backward, and before making the optimizer, so that errors name the
+    model's parameters. Returns the model.
     """
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
         raise TypeError(f"local_gradients: {type(model).__name__} is not a "
-                        "DistributedDataParallel model; other modules need nothing")
+                        "DistributedDataParallel model; other modules do not need it")
     from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 
     model.register_comm_hook(None, noop_hook)
@@ -40,9 +40,9 @@ def join(optimizer: Optimizer) -> Iterator[None]:
 
     A rank at the end of the block serves its shards in the others' steps and does not vote, until
     all ranks are there. Inside the block call only ``step()``; other collectives (of pride, DDP's
-    buffers, the script) come after it. With ``overlap=True`` each step needs one more round of
-    small messages. Ranks at the end adopt the others' rates. Step schedules by epochs: a schedule
-    stepped by a rank's own batches falls behind on them.
+    buffers, the script) belong after it. With ``overlap=True`` each step needs one more round of
+    small messages. Waiting ranks adopt the others' rates. Step schedulers once per epoch: a
+    scheduler that counts batches falls behind on a rank with few batches.
 
     Raises:
         InvalidArgument: on all ranks, if some do not enter the block.
@@ -65,10 +65,10 @@ def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.T
                     error_if_nonfinite: bool = False) -> torch.Tensor:
     """Clips the norm of **this rank's own** gradient, before ``step()``. Returns that norm.
 
-    Differences to DDP: gradients are not averaged, so each norm is that of one rank's batch, larger
-    than the mean gradient's by the noise of the batch. With a vote the gradient's scale is its
-    weight against the momentum. The step's size does not depend on it. If the method has the mean
-    gradient, clip it with ``Optimizer(..., clip_global_norm=)``.
+    Unlike with DDP, gradients are not averaged: the norm is that of one rank's batch, and the noise
+    of the batch makes it larger than the mean gradient's. With a vote the gradient's scale sets its
+    weight against the momentum, not the size of the step. If the method has the mean gradient, clip
+    that with ``Optimizer(..., clip_global_norm=)``.
     """
     if isinstance(parameters, Optimizer):
         if parameters._settings["overlap"]:
@@ -82,7 +82,7 @@ def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.T
 def mean_over_ranks(value: Union[float, torch.Tensor], process_group: Optional[Any] = None) -> float:
     """The mean of a number over the ranks, e.g. of the loss for the log. Collective.
 
-    With :func:`pride.mpi` as the group, or without another group, the mean is over the MPI job.
+    With :func:`pride.mpi` as the group, or without any process group, it is over the MPI job.
     """
     world = process_group if isinstance(process_group, MpiWorld) else None
     if world is None and not (dist.is_available() and dist.is_initialized()):

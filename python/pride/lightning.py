@@ -18,11 +18,11 @@ _frameworks.require("lightning", (2, 6), 2)
 class Strategy(DDPStrategy):
     """Lightning's DDPStrategy without averaging.
 
-    With ``lr`` it replaces what ``configure_optimizers()`` returns, e.g. an AdamW, by an optimizer of
-    pride's over the same groups. Their rates keep their ratios, and a group without decay keeps none
+    With ``lr`` it replaces the optimizers of ``configure_optimizers()``, e.g. an AdamW, by pride's
+    over the same groups. The groups' rates keep their ratios, and a group without decay keeps none
     if others have decay. Without ``lr`` make pride's optimizers in ``configure_optimizers()``,
-    preferably from ``self.named_parameters()``, so that errors have the names. Lightning's checkpoints
-    have the momenta of all ranks. Every ``log_every_n_steps`` the trainer's loggers get
+    preferably from ``self.named_parameters()``, so that errors name parameters. Checkpoints of
+    Lightning have the momenta of all ranks. Every ``log_every_n_steps`` the trainer's loggers get
     ``pride/bytes_sent`` of the last step and ``pride/vote_agreement``, the share of this rank's own
     signs that won.
 
@@ -33,9 +33,9 @@ class Strategy(DDPStrategy):
         arguments: of DDPStrategy.
 
     Raises:
-        InvalidArgument: ``weight_decay`` without ``lr``; when training begins: an optimizer is not
-            one of pride's and no ``lr`` is given; it is one and ``lr`` is given; a scheduler belongs
-            to an optimizer that is replaced.
+        InvalidArgument: ``weight_decay`` without ``lr``. When training begins: an optimizer is not
+            pride's and no ``lr`` is given; an optimizer is pride's and ``lr`` is given; a scheduler
+            belongs to an optimizer that is replaced.
     """
 
     strategy_name = "pride"
@@ -65,13 +65,13 @@ class Strategy(DDPStrategy):
         self._meters = [_frameworks.Meter(optimizer) for optimizer in self.optimizers]
 
     def setup_precision_plugin(self) -> None:
-        """Ranks share the overflows that the plugin's scaler finds."""
+        """Lets all ranks share the overflows that the plugin's GradScaler finds."""
         super().setup_precision_plugin()
         for optimizer in self.optimizers:
             optimizer.scaler = getattr(self.precision_plugin, "scaler", None)
 
     def optimizer_step(self, optimizer: Optimizer, closure, model=None, **kwargs):
-        """A step, and the log of it."""
+        """Runs a step and logs its values."""
         result = super().optimizer_step(optimizer, closure, model, **kwargs)
         trainer = (model or self.lightning_module).trainer
         number = next(i for i, own in enumerate(self.optimizers) if own is optimizer)

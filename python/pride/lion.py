@@ -9,10 +9,10 @@ from .optimizer import Optimizer
 class DistributedLion(Optimizer):
     """Distributed Lion: ranks vote with the sign of their own Lion update.
 
-    Liu et al. 2024, Algorithm 1 (arXiv:2404.00438): ``"vote"`` takes the majority, ``"average"``
-    the mean of the signs. Sends one bit a parameter up and one
-    (``"vote"``) or about log2(N + 1) (``"average"``) down, each (N - 1) / N times; see
-    ``optimizer.traffic()``. The arguments are those of :class:`Optimizer`.
+    Liu et al. 2024, Algorithm 1 (arXiv:2404.00438). ``aggregation``: ``"vote"``, the majority of
+    the signs, or ``"average"``, their mean. Bits that a rank sends per parameter, each times
+    (N - 1) / N: 1 up; down 1 (vote) or about log2(N + 1) (average); see ``optimizer.traffic()``.
+    Other arguments: :class:`Optimizer`.
     """
 
     def __init__(self, params: Iterable, lr: float = 1e-4,
@@ -25,7 +25,7 @@ class DistributedLion(Optimizer):
 
 
 class Lion(Optimizer):
-    """Lion (Chen et al. 2023) on the mean gradient of all ranks, which is exchanged in float32."""
+    """Lion (Chen et al. 2023) on the mean gradient of all ranks; gradients travel in float32."""
 
     _METHOD = "lion"
 
@@ -36,6 +36,6 @@ class Lion(Optimizer):
 
 
 class LionCub(Lion):
-    """Lion Cub (arXiv:2411.16462): votes of few bits, momenta synchronised."""
+    """Lion Cub (arXiv:2411.16462): ranks send few bits per parameter and synchronise momenta."""
 
     _METHOD = "lion-cub"

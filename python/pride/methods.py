@@ -10,7 +10,7 @@ from .errors import InvalidArgument
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """A method; a beta or eps of 0 means that it has none."""
+    """A method and its defaults. A beta or eps of 0 means that the method has none."""
 
     name: str
     title: str
@@ -34,7 +34,7 @@ def method_info(name: str, world: int = 4) -> MethodInfo:
     """The method ``name`` on ``world`` ranks.
 
     Raises:
-        InvalidArgument: with the list of names, if there is none.
+        InvalidArgument: there is no such method; the text lists the names.
     """
     found = library.Method()
     library.call("pride_method_info", name.encode(), world, c.byref(found))
@@ -61,14 +61,14 @@ def methods(world: int = 4) -> List[MethodInfo]:
 def step_bytes(method: str, shapes: Union[int, Sequence[Sequence[int]]], world: int, *,
                options: Optional[Dict[str, Any]] = None, step: int = 1000,
                bucket_size: int = 4 << 20, vote_weights: Optional[Sequence[int]] = None) -> int:
-    """Bytes that the rank with most sends in a step; with local steps, the mean of h steps.
+    """Bytes sent in a step by the rank that sends most; with local steps, the mean of h steps.
 
     Args:
-        method: its name.
-        shapes: of the parameters, or their number.
+        method: the method's name.
+        shapes: shapes of the parameters, or the number of parameters.
         world: number of ranks.
-        options: the method's own.
-        step: the step's number: a method may begin with dense steps.
+        options: the method's own options.
+        step: number of the step, because a method may begin with dense steps.
         bucket_size: coordinates per exchange.
         vote_weights: each rank's weight; default: equal. Frames of counts grow with their sum.
     """

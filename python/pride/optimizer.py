@@ -29,60 +29,60 @@ class Optimizer(Construction, torch.optim.Optimizer):
     ranks and then stay so, bit for bit.
 
     Args:
-        params: parameters, ``(name, parameter)`` pairs, or dicts of groups, as torch's optimizers.
-        lr, betas, eps, weight_decay: the method's own defaults unless given. Weight decay is
-            decoupled; it also acts on a parameter that no rank has used in a step, unless that has
+        params: parameters, ``(name, parameter)`` pairs, or dicts of groups, as in torch.
+        lr, betas, eps, weight_decay: default: those of the method. Weight decay is decoupled; it
+            also changes a parameter that no rank has used in a step, except with
             ``requires_grad=False``. ``betas`` has as many values as the method has.
         method: a name of :func:`pride.methods`, e.g. ``"dlion-vote"``.
         options: the method's own options, e.g. ``{"tie": "zero"}``.
-        process_group: the default group; or a group; or :func:`pride.mpi`.
-        maximize: go up the gradient.
-        foreach, fused: taken and of no effect: the step is one fused native call already.
+        process_group: default: torch's default group; or a group; or :func:`pride.mpi`.
+        maximize: maximize the loss.
+        foreach, fused: without effect: the step is one fused native call already.
         capturable, differentiable: True is refused.
-        overlap: exchange while backward goes on. Each backward outside :meth:`no_sync` must then be
+        overlap: exchange during backward. Each backward outside :meth:`no_sync` must then be
             followed by one ``step()``, and gradients must not be changed in between.
         release_gradients: with ``overlap``, backward sets a gradient to None as soon as it is
-            encoded: a model then never has all of its gradients in memory. For methods that do not
-            read gradients again; not under DistributedDataParallel.
-        bucket_size: coordinates that are exchanged at a time.
-        lanes: buckets on their way at a time, each with a thread and a Gloo group of its own, beside
-            copies, arithmetic and, with overlap, backward. 0: one after the other.
+            encoded, so that memory never holds all gradients. Only for methods that do not read
+            gradients again; not under DistributedDataParallel.
+        bucket_size: coordinates per exchange.
+        lanes: number of buckets exchanged at the same time, each on its own thread and Gloo group,
+            in parallel with arithmetic and, with overlap, with backward. 0: one after the other.
         seed: of the bits for zeros, ties and stochastic rounding; the same on all ranks.
-        vote_weight: votes of this rank, 1 to 65535, e.g. samples of its data: a rank of weight w
-            counts as w ranks with its signs. For methods that exchange signs; equal weights change
-            nothing.
+        vote_weight: votes of this rank, 1 to 65535, e.g. its number of samples. A rank of weight w
+            counts as w ranks with its signs. For methods that exchange signs.
         on_non_finite: ``"raise"`` NonFiniteGradient on all ranks, or ``"skip"`` the step on all.
-        clip_global_norm: 2-norm to which the mean gradient is scaled down, over all shards or
-            tensors of a node; for methods that have the mean gradient.
-        timeout: seconds that one wait for other ranks may take.
-        broadcast_parameters: begin with rank 0's parameters, instead of refusing others.
-        equal_gradients: ``"refuse"`` gradients that are bit-equal on all ranks in the first steps,
-            which are those of DDP's averaging or of the same data everywhere; or ``"allow"``.
-        node_of_rank: for each rank the number of its node: the hierarchical route.
-        node_group: ``"auto"``, the ranks of this host, or the process group of this rank's node:
-            ranks of a node average their gradients, nodes vote. Each rank holds the state of some
-            tensors, averages their gradients, votes on them with the ranks of the same number on
-            the other nodes, and sends its node the results, or with other methods the values.
-        replicate_mesh: of a model that ``fully_shard(model, mesh=mesh["fs"])`` has sharded: the
-            mesh of one dimension whose ranks hold the same shards, ``mesh["dp"]``. They vote on
-            their shards, and state is sharded alike.
-        run_on: where the method runs: ``"auto"``, on the GPU that holds all parameters, if the method
-            has kernels for it (:func:`pride.method_info`), and else on the host, to which gradients
-            are copied; ``"host"``; or ``"device"``, which raises where it cannot. The bits are the
-            same but for products of matrices.
-        virtual_workers: this process plays so many workers over one copy of the model, with the
+        clip_global_norm: scales the mean gradient down to this 2-norm, over all shards or tensors
+            of a node. 0: no clipping. For methods that have the mean gradient.
+        timeout: longest time of one wait for other ranks, in seconds.
+        broadcast_parameters: copy rank 0's parameters to all ranks, instead of refusing others.
+        equal_gradients: ``"refuse"`` gradients that are bit-equal on all ranks in the first steps
+            (DDP has averaged them, or all ranks have the same data); or ``"allow"`` them.
+        node_of_rank: for each rank the number of its node. It selects the hierarchical route.
+        node_group: the ranks of this node: ``"auto"`` (those on this host) or a process group. They
+            average their gradients, and nodes vote. Each rank has the state of some tensors: it
+            averages their gradients, votes on them with its same-local-rank peers, and sends its
+            node the results, or the values if the method's results do not determine them.
+        replicate_mesh: for a model sharded by ``fully_shard(model, mesh=mesh["fs"])``: the mesh of
+            one dimension whose ranks hold the same shards, ``mesh["dp"]``. They vote on their
+            shards, and state is sharded alike.
+        run_on: ``"auto"``: the method runs on the GPU that holds all parameters if it has kernels
+            for it (:func:`pride.method_info`), otherwise on the host, to which gradients are
+            copied. ``"host"``: on the host. ``"device"``: on the GPU, or an error. Results have the
+            same bits, except for products of matrices.
+        virtual_workers: this process plays this many workers over one copy of the model, with the
             bits and counted bytes of as many ranks: ``with optimizer.worker(i):`` around forward
             and backward of each, then one ``step()``.
-        coordinator: ``"host:port"`` of ``pride serve``: in the place of other ranks this process is
-            one worker of a run that others join and leave. Parameters become those of the run when
-            the optimizer is made; :meth:`last_round` says what became of a step.
+        coordinator: ``"host:port"`` of ``pride serve``. This process is one worker of a run that
+            others join and leave. The constructor overwrites the parameters with the run's;
+            :meth:`last_round` returns the fate of a step.
         certificates: with ``coordinator``: the folder of ``pride certs worker``; without it the
             coordinator must be on this machine.
-        worker_name: with ``coordinator``: of this worker in the run; with certificates theirs.
+        worker_name: with ``coordinator``: this worker's name in the run; default: that of the
+            certificate, or a random one.
 
     Raises:
-        InvalidArgument: on all ranks, if ranks differ in parameters, options or initial values, or
-            one cannot use its own; the text names rank and parameter.
+        InvalidArgument: on all ranks, if parameters, options or initial values differ between
+            ranks, or a rank refuses its arguments; the text names the rank and the parameter.
         CommError: a rank is gone, stalls or fails; on all ranks, within ``timeout``.
     """
 
@@ -165,19 +165,19 @@ class Optimizer(Construction, torch.optim.Optimizer):
             return self._step(closure, grad_scaler)
 
     def no_sync(self) -> "contextlib.AbstractContextManager[None]":
-        """Gradients of backwards inside accumulate and are not exchanged, with ``overlap=True``.
+        """With ``overlap=True``: backwards in the block accumulate gradients and exchange nothing.
 
         Without overlap nothing is exchanged before :meth:`step` anyway.
         """
         return self._hooks.paused()
 
     def zero_grad(self, set_to_none: bool = _NEW_TORCH) -> None:
-        """As torch's."""
+        """As in torch."""
         self._hooks.reset()
         super().zero_grad(set_to_none=set_to_none)
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        """More parameters, behind those that there are. Collective once the optimizer is made."""
+        """Appends a group of parameters. Collective."""
         if self._handle is None and self._saved is None:  # torch's constructor
             super().add_param_group(param_group)
             return
@@ -212,10 +212,10 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._layout = library.make_layout(*parts_of(self._slots + new))
         self._sent_groups.append(bytes(values))
         self._adopt(new)
-        self._checks_left = max(1, self._checks_left)  # ranks agree on the new ones too
+        self._checks_left = max(1, self._checks_left)  # ranks compare the new gradients, too
 
     def last_round(self) -> Optional[Dict[str, Any]]:
-        """With a coordinator: what became of the round that the last step ended, or None."""
+        """With a coordinator: the fate of the ballot in the last step; None if no round ended."""
         if self._handle is None:
             return None
         out = library.Round()
@@ -227,19 +227,19 @@ class Optimizer(Construction, torch.optim.Optimizer):
                     took_parameters=bool(out.took_parameters))
 
     def broadcast_parameters(self) -> None:
-        """Copies rank 0's parameters to all ranks. Collective. With a coordinator: takes those of
-        its run, at the round that is open."""
+        """Copies rank 0's parameters to all ranks. Collective. With a coordinator: overwrites the
+        parameters with the run's, at the open round."""
         self._usable()
         self._agree("broadcast_parameters", self._table.fill)
         self._call("pride_optimizer_broadcast", self._handle, None)
         self._table.written()
 
     def check_replicas(self) -> int:
-        """A 64-bit hash of all parameters, which is equal on all ranks. Collective. With local
-        steps, of those that the ranks have in common.
+        """A 64-bit hash of all parameters, equal on all ranks. Collective. With local steps, the
+        hash of the common parameters.
 
         Raises:
-            InvalidArgument: on all ranks, naming those whose parameters differ from rank 0's.
+            InvalidArgument: on all ranks, naming the ranks whose parameters differ from rank 0's.
         """
         self._usable()
         rows = self._agree("check_replicas", None, self._hashes)
@@ -250,12 +250,12 @@ class Optimizer(Construction, torch.optim.Optimizer):
         return digest(repr([rows[r][2] for r in self._nodes.first]).encode())
 
     def traffic(self) -> Dict[str, Any]:
-        """Bytes of this rank (of virtual worker 0): of all steps since the optimizer was made, and of the last one.
+        """Bytes of this rank (or virtual worker 0) in all steps so far, and in the last step.
 
-        ``cost_bytes`` is what the method's next step sends, ``mean_cost_bytes`` the mean over the h
-        steps that it is in, of a method with local steps; ``fp32_bytes`` what a ring all-reduce
-        of float32 gradients sends. With ``node_group`` these are between nodes, of this rank's
-        share, and ``node_bytes_sent`` and ``node_bytes_received`` are inside the node.
+        ``cost_bytes``: the bytes that the next step sends. ``mean_cost_bytes``: with local steps,
+        their mean over the period of h steps. ``fp32_bytes``: the bytes of a ring all-reduce of
+        float32 gradients. With ``node_group`` these count this rank's bytes between nodes;
+        ``node_bytes_sent`` and ``node_bytes_received`` count bytes inside the node.
         """
         if self._handle is None:
             raise Error("pride: no traffic before the first step of a copied optimizer")
@@ -273,10 +273,10 @@ class Optimizer(Construction, torch.optim.Optimizer):
     def memory(self) -> Dict[str, int]:
         """Bytes that the optimizer holds beside parameters and gradients, by kind.
 
-        ``state``: of the method. ``masters``: what float32 masters have beyond narrower parameters, 2
-        bytes a value of bfloat16 and 4 of float16. ``frames``: what is exchanged, in host memory.
-        ``scratch``: what the method works in, on a GPU with the words of frames. ``copies``: of
-        parameters that libpride cannot read where they lie.
+        ``state``: the method's state. ``masters``: 2 bytes per bfloat16 parameter, 4 per float16
+        parameter. ``frames``: buffers of the exchange, in host memory. ``scratch``: the method's
+        working memory, on a GPU also staged words of frames. ``copies``: copies of parameters that
+        libpride cannot read in place.
         """
         if self._handle is None:
             raise Error("pride: no memory before the first step of a copied optimizer")
@@ -287,17 +287,17 @@ class Optimizer(Construction, torch.optim.Optimizer):
                         self._nodes.copied_bytes() if self._nodes else 0))
 
     def to_common(self) -> None:
-        """The model's parameters become those that all ranks have in common: to evaluate or save.
+        """With local steps: sets the model to the common parameters, to evaluate or save.
 
-        Of methods with local steps (``local-vote``, ``diloco``, ...), between steps; then
-        :meth:`to_local`, before the next gradient. Other methods have the same parameters on all
-        ranks anyway. Not collective; with the option ``delay`` it waits for the exchanges that are
-        on their way.
+        For methods with local steps (``local-vote``, ``diloco``, ...), between steps. Call
+        :meth:`to_local` before the next gradient. Other methods have the same parameters on all
+        ranks anyway: nothing changes. Not collective; with the option ``delay`` it waits for
+        exchanges in flight.
         """
         self._replace_parameters("common")
 
     def to_local(self) -> None:
-        """The way back from :meth:`to_common`, to this rank's own parameters, bit for bit."""
+        """After :meth:`to_common`: restores this rank's own parameters, bit for bit."""
         self._replace_parameters("local")
 
     def _replace_parameters(self, which):
@@ -316,7 +316,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
     def common_parameters(self):
         """``with optimizer.common_parameters(): evaluate(model)``: :meth:`to_common`, and back.
 
-        Inside another one, or after :meth:`to_common`, it changes nothing.
+        Inside another such block, or after :meth:`to_common`, it changes nothing.
         """
         inside = self._holds_common
         if not inside:
@@ -328,25 +328,24 @@ class Optimizer(Construction, torch.optim.Optimizer):
                 self.to_local()
 
     def state_dict(self) -> Dict[str, Any]:
-        """This rank's state, with that of all ranks after :meth:`consolidate_state_dict`.
+        """This rank's state; after :meth:`consolidate_state_dict` the state of all ranks.
 
-        Not collective. Momentum that each rank has of its own lies under keys with the rank, e.g.
-        ``m.rank3``; it is a copy. With virtual workers it is that of all of them.
+        Not collective. Returns copies. Each rank's own momentum has the rank in its key, e.g.
+        ``m.rank3``. With virtual workers it is the state of all workers.
         """
         return _state.state_dict(self)
 
     def load_state_dict(self, state_dict: Dict[str, Any], *, local: str = "keep") -> None:
         """Loads what :meth:`state_dict` returned. Collective: all ranks load, or none does.
 
-        Load the model before: with local steps this call gives it this rank's own parameters, and in
-        half precision a master weight that is loaded stays only where the parameter has its value.
+        Load the model first. With local steps this call sets the model to this rank's own
+        parameters. A loaded master is kept only if the 16-bit parameter has its rounded value.
 
         Args:
-            state_dict: of this rank, of all ranks (consolidated), or of one rank for all, which
-                warns where the momentum is another rank's.
-            local: what becomes of momentum that each rank has of its own: ``"keep"`` (on another
-                number of ranks, rank r gets that of rank r modulo the number saved),
-                ``"average"`` over the ranks saved, or ``"reset"`` to zero.
+            state_dict: this rank's state, the state of all ranks (consolidated), or one rank's
+                state on all ranks, with a warning on ranks that get another rank's momentum.
+            local: each rank's own momentum: ``"keep"`` (rank r gets that of saved rank r modulo
+                their number), ``"average"`` over the saved ranks, or ``"reset"`` to zero.
         """
         self._usable()
         _load.load(self, state_dict, local)
@@ -378,13 +377,13 @@ class Optimizer(Construction, torch.optim.Optimizer):
         return made
 
     def close(self) -> None:
-        """Ends the optimizer's threads and connections. Not needed: the interpreter's end does."""
+        """Ends the optimizer's threads and connections. At exit the interpreter calls it."""
         self._abandon("the optimizer was closed in the middle of a step")
         self._hooks.remove()
         handle, self._handle = self._handle, None
         if handle is not None:
             self._broken = self._broken or "the optimizer is closed"
-            for entry in self.state.values():  # what a caller holds of it keeps its memory
+            for entry in self.state.values():  # views that a caller holds keep their memory
                 entry.clear()
             handle.close()
             if self._voters is not self._world:

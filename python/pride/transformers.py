@@ -20,8 +20,8 @@ class Callback(transformers.TrainerCallback):
     """Makes a Trainer train with pride: its optimizer, no averaging, checkpoints, the log.
 
     The callback adds itself to the trainer. The trainer makes the optimizer in ``train()``, over
-    its own groups (with and without weight decay). Each rank's momentum is written into the
-    trainer's checkpoints, as ``pride.rank0of2.pt``, and read back:
+    its own groups (with and without weight decay). Each rank's momentum is saved in the trainer's
+    checkpoints, as ``pride.rank0of2.pt``, so that
     ``trainer.train(resume_from_checkpoint=True)`` resumes bit for bit. Logs get
     ``pride/bytes_sent`` of the last step and ``pride/vote_agreement``, the share of rank 0's own
     signs that won.
@@ -31,12 +31,12 @@ class Callback(transformers.TrainerCallback):
         optimizer: called with groups of ``(name, parameter)`` pairs to make the optimizer.
         local: for momenta saved on another number of ranks: ``"keep"``, ``"average"`` or
             ``"reset"``, as in ``load_state_dict()``.
-        arguments: of the optimizer: ``lr`` (default: the trainer's ``learning_rate``),
-            ``weight_decay`` (default: the trainer's), and all others.
+        arguments: for the optimizer: ``lr`` (default: the trainer's ``learning_rate``),
+            ``weight_decay`` (default: the trainer's), and others.
 
     Raises:
         InvalidArgument: the trainer has another optimizer, or (in ``train()``) does not wrap the
-        model in DistributedDataParallel.
+            model in DistributedDataParallel.
     """
 
     def __init__(self, trainer: transformers.Trainer,
@@ -98,7 +98,7 @@ class Callback(transformers.TrainerCallback):
         self._meter = _frameworks.Meter(optimizer)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        """Adds the optimizer's values to those of a training step."""
+        """Adds the optimizer's values to the log of a training step."""
         if self._meter is not None and "loss" in logs:
             values = self._meter.values()
             logs.update(values)

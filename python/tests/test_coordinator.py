@@ -89,7 +89,7 @@ def test_refuses_a_process_group_with_a_coordinator():
 @needs_program
 def test_warns_while_the_coordinator_is_out_of_reach():
     with pytest.warns(UserWarning, match=r"still trying 127.0.0.1:1 \(registration of worker a\)"):
-        with pytest.raises(pride.CommError, match="nobody listens there"):
+        with pytest.raises(pride.CommError, match="nothing listens there"):
             pride.DistributedLion(model_of(1).parameters(), coordinator="127.0.0.1:1",
                                   worker_name="a", timeout=6)
 

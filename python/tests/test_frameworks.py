@@ -295,7 +295,7 @@ MISUSE = {
     "a scheduler of what is replaced": (
         "train_accelerate", ("optimizer, loader, lr", "optimizer, torch.optim.lr_scheduler.StepLR("
                              "optimizer, 1), loader, lr"),
-        "a scheduler of the AdamW would go on with that"),
+        "a scheduler of the AdamW would keep changing it"),
 }
 
 

@@ -398,7 +398,7 @@ def refused(case):
 
 REFUSED = [
     ("sizes", "same number of ranks; here "),
-    ("partial", "the group of rank(s) 0, 1 has 3 ranks; all of them give it"),
+    ("partial", "the group of rank(s) 0, 1 has 3 ranks; all of them must give it"),
     ("some", "rank 3: construct()"),
     ("member", " is not a member of the group that it gives"),
     ("hosts", "here node0 has 3 (rank(s) 0, 1, 2), node1 has 1 (rank(s) 3)"),

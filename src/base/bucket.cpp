@@ -27,7 +27,7 @@ std::vector<Piece> pieces_between(const Layout& layout, std::size_t begin, std::
   return pieces;
 }
 
-// Even cuts of [begin, end), the last part first.
+// Cuts [begin, end) evenly into buckets and appends them, the last one first.
 void add_buckets(const Layout& layout, std::size_t begin, std::size_t end,
                  std::size_t target_blocks, std::size_t ranks, std::size_t alignment,
                  std::vector<Bucket>& buckets) {

@@ -1,5 +1,5 @@
-// Floats: float32 values that kernels read and change, as they lie in memory: as floats, as
-// bfloat16 with the other 16 bits of each beside it, or as bfloat16 alone.
+// Floats: a view of float32 values that kernels read and change. They are stored as float32, as
+// bfloat16 with the lower 16 bits in a second array, or as bfloat16 alone.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,24 +13,24 @@
 
 namespace pride {
 
-// The two halves of a float32 value x. `upper`: x as bfloat16, rounded to nearest, ties away from
-// zero: ties to even would leave 65537 values of x for an even `upper`, and `lower` tells 65536.
-// `lower`: the lower 16 bits of x, which as a signed number are what x lies beyond `upper`.
-// Exact, but for NaN, of which one is kept. REQUIRES: equal sizes.
+// Splits float32 values x into halves. `upper` is x as bfloat16, rounded to nearest, ties away
+// from zero: with ties to even 65537 values of x would share an even `upper`, too many for 16 bits.
+// `lower` is the lower 16 bits of x; as a signed number it is the distance of x from `upper`.
+// Exact, except that a NaN may become another NaN. REQUIRES: equal sizes.
 void split(std::span<const float> x, std::uint16_t* upper, std::uint16_t* lower) noexcept;
-// The other way. `upper` may have been changed since: then x is within half a place of the bfloat16
-// value, which it rounds to. Where that would be none (beyond zero or infinity): the value itself.
+// The inverse of split(). If `upper` was changed since, x is within half a bfloat16 place of the
+// new value and rounds to it. If that would cross zero or infinity, x is the new value itself.
 void join(const std::uint16_t* upper, const std::uint16_t* lower, std::span<float> x) noexcept;
 
-// A view of n of them. Float: float, or const float to be read only. Alone, an `upper` is rounded
-// to nearest, ties to even, each time that it is written.
+// A view of n values; with const float it is read-only. If there is no `lower`, each write rounds
+// to bfloat16, ties to even.
 template <typename Float>
 struct BasicFloats {
   using Half = std::conditional_t<std::is_const_v<Float>, const std::uint16_t, std::uint16_t>;
   static constexpr std::size_t kBlock = 4096;  // joined at a time, in the L1 cache
 
   Float* data = nullptr;
-  Half *upper = nullptr, *lower = nullptr;  // in the place of `data`
+  Half *upper = nullptr, *lower = nullptr;  // instead of `data`; `lower` may be null
   std::size_t n = 0;
 
   BasicFloats() = default;
@@ -57,13 +57,13 @@ struct BasicFloats {
 
   std::span<Float> span() const { return {data, n}; }  // REQUIRES: not halved()
 
-  // On the host: as they lie, or joined in `room`, which has room for them.
+  // On the host: the values in place, or joined into `room`.  REQUIRES: room.size() >= n.
   std::span<const float> read(std::span<float> room) const {
     if (!halved()) return {data, n};
     load(0, room.first(n));
     return room.first(n);
   }
-  // Of halves, from number `at` on.
+  // For halves: reads or writes values [at, at + x.size()).
   void load(std::size_t at, std::span<float> x) const {
     if (lower != nullptr) return join(upper + at, lower + at, x);
     to_float(std::span(reinterpret_cast<const BFloat16*>(upper) + at, x.size()), x);
@@ -72,8 +72,8 @@ struct BasicFloats {
     if (lower != nullptr) return split(x, upper + at, lower + at);
     to_bf16(x, std::span(reinterpret_cast<BFloat16*>(upper) + at, x.size()));
   }
-  // On the host: calls body(at, x) for blocks of kBlock values, ascending, or for all at once, and
-  // keeps what it has made of them.
+  // On the host: calls body(at, x) for ascending blocks of kBlock values, or once for all, and
+  // stores what body() changed.
   void for_blocks(auto&& body) const {
     if (!halved()) return body(std::size_t{0}, std::span<Float>(data, n));
     alignas(64) float block[kBlock];

@@ -27,7 +27,7 @@ class Memory {
   // Host memory for frames, aligned to 64 bytes, for copies from and to a device.
   virtual std::shared_ptr<std::byte[]> frame(std::size_t bytes) = 0;
 
-  // Between steps, after all work that is queued: values of this memory to the host's, and back.
+  // Copy from this memory to the host's, and back, after all queued work. Only between steps.
   virtual void read_bytes(const void* from, std::span<std::byte> to) = 0;
   virtual void write_bytes(std::span<const std::byte> from, void* to) = 0;
   template <typename T>
@@ -37,7 +37,7 @@ class Memory {
   void read(ConstFloats from, std::span<float> to);
   void write(std::span<const float> from, Floats to);
 
-  // Bytes of zeros() that are still held by somebody.
+  // Bytes from zeros() that are not freed yet.
   std::uint64_t held() const noexcept { return *held_; }
 
  protected:
@@ -45,10 +45,10 @@ class Memory {
 
  private:
   using Count = std::atomic<std::uint64_t>;
-  std::shared_ptr<Count> held_ = std::make_shared<Count>(0);  // which floats may outlive
+  std::shared_ptr<Count> held_ = std::make_shared<Count>(0);  // shared: floats may outlive this
 };
 
-// The values on the host: where they lie, or copied to `room`.
+// The values in host memory: in place, or copied to `room`.
 std::span<const float> on_host(Memory& memory, ConstFloats values, std::vector<float>& room);
 
 }  // namespace pride

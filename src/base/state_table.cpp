@@ -81,7 +81,7 @@ std::size_t StateTable::bytes_per_coord() const noexcept {
   return bytes;
 }
 
-// Copies the first floats of a buffer from another table's.
+// Copies `from` to the beginning of `to`.
 void StateTable::copy(Memory& of_from, const FlatBuffer& from, Memory& of_to, FlatBuffer& to) {
   std::vector<float> room;
   of_to.write(on_host(of_from, from.span(), room), to.span());

@@ -21,10 +21,10 @@ namespace pride {
 // Beginning of the keys of parameters' float32 masters in a state.
 inline constexpr std::string_view kMasterKey = "master/";
 
-// A buffer of a table in the type that it is kept in. Its floats are that of pairs, in bfloat16.
+// A buffer of a table and its dtype. With bfloat16 each float of the buffer holds two values.
 struct Stored {
   Stored(FlatBuffer& of, DType type = DType::kFloat32) : buffer(&of), dtype(type) {}
-  // The values from `begin` on.
+  // Values [begin, begin + n).
   Floats of(std::size_t begin, std::size_t n) const {
     return Floats::of(buffer->data(), dtype, begin + n).subspan(begin);
   }
@@ -39,21 +39,20 @@ class StateTable {
   // common parameters, which are not in memory().
   enum class Values { kAny, kSquares, kParameters };
 
-  // A buffer of the layout's flat size, empty until allocate(), which fills it with zeros. The name
-  // is unique.
+  // Adds a buffer of the layout's flat size. It is empty until allocate() fills it with zeros.
+  // REQUIRES: a unique name.
   FlatBuffer& add(const std::string& name, StateKind kind, Values values = Values::kAny);
 
-  // The same in float32 or bfloat16, in which values are rounded as they are written. It is saved
-  // as float32.
+  // The same in float32 or bfloat16. With bfloat16 each write rounds. Both are saved as float32.
   Stored add(const std::string& name, StateKind kind, DType dtype);
 
-  // Names of the buffers that are added from now on begin with it.
+  // Sets the prefix for the names of buffers that are added later.
   void begin_names_with(std::string prefix) { prefix_ = std::move(prefix); }
 
   // A text beside the buffers. `read` checks the whole text before it changes anything and throws
   // InvalidArgument on errors; with `commit` false it only checks.
   using WriteText = std::function<std::string()>;
-  // It covers the layout's first n_tensors tensors: all, or those before an addition.
+  // The text covers the layout's first n_tensors tensors: all, or those before tensors were added.
   using ReadText = std::function<void(const std::string&, std::size_t n_tensors, bool commit)>;
   void add_text(std::string name, WriteText write, ReadText read);
 
@@ -64,31 +63,31 @@ class StateTable {
   void allocate_beside(const StateTable& first);
 
   std::size_t n_buffers() const noexcept { return entries_.size(); }
-  std::size_t bytes_per_coord() const noexcept;  // without those of servers
+  std::size_t bytes_per_coord() const noexcept;  // without server state
   std::uint64_t floats() const noexcept;         // of all buffers together
   std::uint64_t floats(StateKind kind) const noexcept;
-  std::uint64_t own_floats() const noexcept;  // of those that are not shared
+  std::uint64_t own_floats() const noexcept;  // of buffers that are not shared
   bool has(StateKind kind) const noexcept;
 
   // Tensors "<buffer>/<parameter>"; scalars "kind.<buffer>" ("local", "shared" or "server") and
   // "method.<text>".
   void save(const Layout& layout, StateDict& out) const;
 
-  // Copies the values of a table of the same method for the first tensors of this layout.
+  // Copies from a table of the same method, whose layout has only the first n_tensors tensors.
   void take(const StateTable& other, std::size_t n_tensors);
 
   std::vector<Floats> buffers(StateKind kind);
-  // What ranks have alike beside parameters: the shared buffers that are not kParameters.
+  // State besides parameters that is equal on all ranks: shared buffers that are not kParameters.
   std::vector<Floats> memory();
   std::size_t n_memory() const noexcept;
-  // The memory of all buffers except those of servers, which are in host memory.
+  // The memory of the buffers. Only server state is always in host memory.
   Memory& where() const noexcept { return *memory_; }
   std::vector<StateBuffer> buffers();
   StateKind kind_of(std::string_view key) const;  // of "<buffer>/<parameter>"; unknown: kLocal
 
-  // Throws InvalidArgument, and then nothing was changed: a tensor that is missing, has another
-  // shape, is not finite or is a negative square; one that no buffer has and that is no master; a
-  // damaged text.
+  // Throws InvalidArgument and changes nothing if a tensor is missing, has another shape, is not
+  // finite, is a negative square or belongs to no buffer, or if a text is damaged. Masters belong
+  // to no buffer and are allowed.
   void load(const Layout& layout, const StateDict& in) { read(layout, in, true); }
   void check(const Layout& layout, const StateDict& in) { read(layout, in, false); }
 
@@ -122,8 +121,8 @@ class StateTable {
 
   std::string prefix_;
   std::size_t flat_size_ = 0;
-  Memory* memory_ = &Memory::host();  // of all buffers but those of servers
-  std::deque<Entry> entries_;         // whose addresses methods keep
+  Memory* memory_ = &Memory::host();  // of all buffers except server state
+  std::deque<Entry> entries_;         // a deque: methods keep addresses
   std::deque<Text> texts_;
 };
 

@@ -15,7 +15,7 @@
 
 namespace pride {
 
-// Where a tensor's values lie: that of flat coordinate `offset` is the first.
+// A tensor's values. The first one belongs to flat coordinate `offset`.
 struct ParameterPlace {
   Floats values;
   std::size_t offset = 0;
@@ -26,13 +26,13 @@ struct GradientPlace {
   DType dtype = DType::kFloat32;
 };
 
-// Parameters as float32, by tensor: in the caller's memory, with the lower halves of masters beside
-// it, or their masters; or one flat buffer. Ranges of flat coordinates lie in one tensor.
+// Parameters as float32: one flat buffer; or by tensor, either in the caller's memory (perhaps with
+// the masters' lower halves beside it) or as masters. A range must lie in one tensor.
 template <typename Float>
 struct ParameterView {
   BasicFloats<Float> flat = {};
-  const ParameterPlace* places = nullptr;  // by tensor, in the place of `flat`
-  Memory* memory = &Memory::host();        // the memory of all of them
+  const ParameterPlace* places = nullptr;  // by tensor; null: `flat`
+  Memory* memory = &Memory::host();        // of all values
 
   BasicFloats<Float> f32(std::size_t tensor, std::size_t begin, std::size_t end) const {
     if (places == nullptr) return flat.subspan(begin, end - begin);
@@ -46,8 +46,8 @@ struct ParameterView {
 using View = ParameterView<float>;
 using ConstView = ParameterView<const float>;
 
-// Values of a part of a gradient, read in their own type, times `factor`; on a device times the
-// float at `scale`, too, unless that is null.
+// A part of a gradient in its own dtype. Reads multiply it by `factor`; on a device also by the
+// float at `scale`, unless that is null.
 struct Values {
   static constexpr std::size_t kBlock = 4096;  // coordinates widened at a time, in the L1 cache
 
@@ -60,12 +60,12 @@ struct Values {
   static Values of(std::span<const float> g) { return {g.data(), g.size()}; }
   // True if values can be read in place.
   bool direct() const noexcept { return dtype == DType::kFloat32 && factor == 1; }
-  // `size` values from number `at` on: in place, or in `block`, which has room for them.
+  // Values [at, at + size): in place, or widened into `block`.
   std::span<const float> read(std::size_t at, std::size_t size, std::span<float> block) const {
     if (direct()) return {static_cast<const float*>(data) + at, size};
     return widen(at, block.first(size));
   }
-  // Calls body(at, g) for blocks of the values, ascending; one block if it can.
+  // Calls body(at, g) for ascending blocks of the values; for a single one if direct().
   void for_blocks(auto&& body) const {
     if (direct()) return body(std::size_t{0}, read(0, n, {}));
     alignas(64) float block[kBlock];
@@ -78,8 +78,8 @@ struct Values {
   std::span<const float> widen(std::size_t at, std::span<float> out) const;
 };
 
-// Gradients of this rank, by tensor, each read in its own type, times `factor` and what is at
-// `scale`, as Values.
+// Gradients of this rank, by tensor, each in its own dtype. `factor` and `scale` are those of
+// Values.
 struct GradientView {
   static constexpr std::size_t kBlock = Values::kBlock;
 
@@ -97,7 +97,7 @@ struct GradientView {
             scale};
   }
   Values of(const auto& piece) const { return of(piece.tensor, piece.begin, piece.end); }
-  // In place, or in `block`, which has room for them; or in memory that grows as needed.
+  // In place; or widened into `block`, or into `room`, which grows as needed.
   std::span<const float> read(std::size_t tensor, std::size_t begin, std::size_t end,
                               std::span<float> block) const {
     return of(tensor, begin, end).read(0, end - begin, block);
@@ -108,7 +108,7 @@ struct GradientView {
     if (!values.direct() && room.size() < values.n) room.resize(values.n);
     return values.read(0, values.n, room);
   }
-  // Calls body(at, g) for the blocks of [begin, end), ascending; one block if it can.
+  // Calls body(at, g) for ascending blocks of [begin, end); for a single one if direct().
   void for_blocks(std::size_t tensor, std::size_t begin, std::size_t end, auto&& body) const {
     of(tensor, begin, end).for_blocks([&](std::size_t at, std::span<const float> g) {
       body(begin + at, g);
@@ -116,7 +116,7 @@ struct GradientView {
   }
 };
 
-// Scalars of one group at one step, rounded to float once. Their bits are in every frame's check.
+// Scalars of one group at one step, rounded to float once. Every frame carries their digest.
 struct StepScalars {
   float lr = 0;
   float decay = 1;         // 1 - lr * weight_decay
@@ -133,7 +133,7 @@ struct Round {
   int voters = 1;         // ranks
   std::uint64_t seed = 0;
   std::uint64_t scalars_digest = 0;
-  std::span<const int> weights = {};  // votes of each rank; empty: one
+  std::span<const int> weights = {};  // votes of each rank; empty: 1 each
   bool central = false;  // with a coordinator: one shard per bucket, whose server is not a worker
 
   int weight_of(int rank) const {
@@ -161,7 +161,7 @@ struct StepContext : Round {
   const StepScalars& scalars_of_group(int group) const {
     return groups[static_cast<std::size_t>(group)];
   }
-  // A frozen tensor, which no rank uses, does not decay either.
+  // No rank uses a frozen tensor, and it does not decay.
   StepScalars scalars_of(const auto& piece) const {
     StepScalars s = scalars_of_group(piece.group);
     if (is_frozen(piece.tensor)) s.decay = 1;

@@ -14,11 +14,11 @@ namespace pride {
 
 class Memory;
 
-// Bytes of the host, aligned to 64; resize() keeps memory when it shrinks and does not clear it.
+// Host bytes, aligned to 64. resize() does not clear them, and shrinking keeps the memory.
 class ByteBuffer {
  public:
   void resize(std::size_t n_bytes);
-  void resize(std::size_t n_bytes, Memory& frames);  // in its memory for frames
+  void resize(std::size_t n_bytes, Memory& frames);  // from frames.frame()
   std::span<std::byte> span() noexcept { return {data_.get(), size_}; }
   std::span<const std::byte> span() const noexcept { return {data_.get(), size_}; }
   std::span<float> floats() noexcept {
@@ -55,13 +55,13 @@ struct Wire {
   ByteBuffer room;                                  // scratch memory of the method: bodies, sums
   ByteBuffer pending;                               // the server's next state, until settle()
   std::optional<NonFinite> non_finite;  // after encode: this rank's; after exchange: of all ranks
-  // Of kernels: the first tensor that is not finite, or kNoTensor; counts once encode() is done.
+  // The word in `fault` is kNoTensor or the first non-finite tensor; valid after encode().
   static constexpr std::uint32_t kNoTensor = 0xFFFFFFFF;
   ByteBuffer fault;
   std::uint32_t& fault_word() noexcept {
     return *reinterpret_cast<std::uint32_t*>(fault.span().data());
   }
-  std::span<const char> unused;  // by tensor: this rank has nothing for it in this exchange
+  std::span<const char> unused;  // by tensor: 1 if this rank contributes nothing to it
 
   std::size_t capacity_bytes() const noexcept;
 };

@@ -14,7 +14,7 @@
 namespace pride::c {
 namespace {
 
-// Bytes that are not set when they are made.
+// A growing buffer of uninitialised bytes.
 class Staging {
  public:
   std::byte* of_size(std::size_t n) {
@@ -25,7 +25,7 @@ class Staging {
     return bytes_.get();
   }
 
-  // For the rest of the process: a call that failed may still use them.
+  // Keeps the bytes until the process ends, because a failed call may still use them.
   void abandon() noexcept {
     static std::mutex mutex;
     static auto& kept = *new std::vector<std::unique_ptr<std::byte[]>>();
@@ -43,7 +43,7 @@ class Staging {
   std::size_t size_ = 0;
 };
 
-// A message without bytes travels as one byte: it must arrive all the same, as in a barrier.
+// A message without bytes is sent as one byte, because it must arrive, as in a barrier.
 std::size_t sent_size(std::size_t bytes) { return std::max<std::size_t>(1, bytes); }
 
 // The text of a function that failed.
@@ -111,7 +111,7 @@ class CallbackComm final : public Communicator {
       throw CommError(text_of(error));
     }
     std::memcpy(values.data(), sum, values.size());
-    count({values.size(), values.size(), 1, 1});  // as for MPI's own
+    count({values.size(), values.size(), 1, 1});  // as for MPI's all-reduce
     return true;
   }
 
@@ -154,7 +154,7 @@ class CallbackComm final : public Communicator {
 };
 
 std::unique_ptr<Communicator> make_callback_comm(const pride_transport& table) {
-  // a caller with a later header has more members; they are optional, and not known here
+  // a caller with a later header has more members, which are optional and ignored here
   PRIDE_CHECK(table.struct_size >= sizeof(pride_transport), "pride_transport: struct_size is ",
               table.struct_size, ", must be ", sizeof(pride_transport), " or more");
   PRIDE_CHECK(table.all_to_all_v && table.group && table.check && table.fail,

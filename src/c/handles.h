@@ -34,7 +34,7 @@ struct pride_device {
 
 struct pride_optimizer {
   pride::Communicator* comm;
-  std::unique_ptr<pride::Communicator> own = nullptr;  // of a coordinator's worker
+  std::unique_ptr<pride::Communicator> own = nullptr;  // only for a coordinator's worker
   std::unique_ptr<pride::Optimizer> optimizer = nullptr;
   std::vector<pride::StateBuffer> buffers = {};  // the texts of pride_optimizer_state_buffer()
   std::vector<pride::Tensor> params = {};        // of pride_optimizer_set_parameters()

@@ -14,10 +14,10 @@
 namespace pride::c {
 namespace {
 
-// What all groups of the world share. A failure may be reported beside a call of the same group, so
-// it has a communicator of its own.
+// Shared by all groups of the world. One thread may report a failure while another is in a call of
+// the same group, so failures have a communicator of their own.
 struct World {
-  MpiEnvironment environment;  // goes last
+  MpiEnvironment environment;  // destroyed last
   std::mutex mutex;
   std::unique_ptr<Communicator> failing;
 };
@@ -85,7 +85,7 @@ std::int32_t all_reduce(void* user, void* values, std::uint64_t n, std::int32_t 
   });
 }
 
-// Every rank of the group is a member of one of the groups that are made at a time.
+// All ranks of the parent call this at the same time, each for one new group: split() makes all.
 std::int32_t group(void* user, const std::int32_t* members, std::int32_t n, std::int64_t timeout_ms,
                    void** new_user, char* error, std::uint64_t error_size) {
   return guarded(error, error_size, [&] {

@@ -32,14 +32,14 @@ Tensor tensor_of(const pride_optimizer& optimizer, const pride_array& array, con
   return {array.data, array.n, dtype_of(array, name)};
 }
 
-// n flags; NULL: none of them set.
+// n flags; NULL: none is set.
 std::unique_ptr<bool[]> flags_of(const std::uint8_t* flags, std::size_t n) {
   auto out = std::make_unique<bool[]>(n);
   for (std::size_t i = 0; flags != nullptr && i < n; ++i) out[i] = flags[i] != 0;
   return out;
 }
 
-// The caller's flat buffer; or NULL: the tensors that were set.
+// The caller's flat buffer; NULL: the tensors of pride_optimizer_set_parameters().
 Parameters params_of(const pride_optimizer& optimizer, const pride_array* array) {
   if (array == nullptr) {
     PRIDE_CHECK(!optimizer.params.empty(), "params is NULL");
@@ -65,7 +65,7 @@ Gradients grads_of(const pride_optimizer& optimizer, const pride_array* array) {
   return std::span(static_cast<const float*>(array->data), array->n);
 }
 
-// Before the step: an unusable report must not cost one.
+// Called before the step, so that an unusable report does not lose the step.
 void check_report(const pride_report* out) {
   PRIDE_CHECK(out == nullptr || out->struct_size >= sizeof(pride_report),
               "pride_report: struct_size is ", out->struct_size, ", must be ", sizeof(pride_report),

@@ -11,7 +11,7 @@ std::size_t planes_for(int votes) {
   return static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(votes)));
 }
 
-// No digits where planes take as few bits: for every votes + 1 that is a power of two.
+// No digits if planes take as few bits, for instance if votes + 1 is a power of two.
 kernels::Radix radix_for(int votes, CountForm form) {
   const kernels::Radix radix = kernels::radix_of(static_cast<std::uint32_t>(votes) + 1);
   const bool fewer_bits = 32 < radix.n_digits * planes_for(votes);
@@ -41,7 +41,7 @@ bool counts_too_many(const CountView<const std::byte>& view, const Piece& piece,
                      int votes) {
   const std::size_t end = piece.first_word + piece.n_words();
   const std::size_t packed_end = std::min(end, view.packed_words);
-  // no packed number can be larger than the number of votes
+  // no packed number exceeds the number of votes
   if (piece.first_word < packed_end && users < votes) {
     const std::uint32_t most = kernels::max_digit(view.packed, view.radix, piece.first_word,
                                                   packed_end - piece.first_word);

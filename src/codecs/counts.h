@@ -11,15 +11,15 @@ namespace pride {
 // kPacked: packed if that takes fewer bits than planes; this depends only on the votes.
 enum class CountForm { kPlanes, kPacked };
 
-// Layout of counts up to `votes`: packed words of as many whole groups (kernels/radix.h) as the
-// shard has, and bit planes of the rest. The form kPlanes has no groups.
+// Layout of counts up to `votes`: packed words for the shard's whole groups (kernels/radix.h), and
+// bit planes for the rest. The form kPlanes has no groups.
 // REQUIRES: 1 <= votes <= kMaxWorld.
 struct CountShape {
   CountShape(std::size_t n_words, int votes, CountForm form);
-  kernels::Radix radix;  // of the groups; no digits: none
+  kernels::Radix radix;  // no digits: no groups
   std::size_t n_groups;
-  std::size_t packed_words;           // of the shard's words, those in groups: the first ones
-  std::size_t n_planes, plane_words;  // of the others
+  std::size_t packed_words;           // the shard's first words, which form groups
+  std::size_t n_planes, plane_words;  // of the other words
 };
 
 template <typename Byte>

@@ -28,7 +28,7 @@ T get(std::span<const std::byte> in, std::size_t at) {
   return value;
 }
 
-// Covers the header up to the checksum, then each part of the payload, seeded by the one before.
+// Hashes the header up to the checksum, the payload's head and its body; each seeds the next.
 std::uint64_t checksum(const Frame& frame) {
   const std::uint64_t header = hash_bytes(frame.head.first(kChecksumAt));
   const std::uint64_t first = hash_bytes(frame.head.subspan(kHeaderBytes), header);

@@ -86,7 +86,7 @@ std::size_t claimed_payload(std::span<const std::byte> header, std::size_t most,
 
 // --- Payloads. -----------------------------------------------------------------------------------
 
-// A frame whose header is good and whose size is that of its kind for the shard.
+// A received frame. Its header is valid, and it has the size of its kind for the shard.
 struct ReceivedFrame {
   Frame frame;
   const Shard& shard;
@@ -94,7 +94,7 @@ struct ReceivedFrame {
   const std::string& where;                // begins the error text
   std::span<const char> unused_here = {};  // by tensor; empty: this process has no gradients
   int weight_here = 1;                     // votes of this rank
-  int most_votes = 0;                      // in the frame; 0: as many as its kind can hold
+  int most_votes = 0;                      // in the frame; 0: the maximum of its kind
 
   template <typename... What>
   [[noreturn]] void refuse(const What&... what) const {
@@ -109,7 +109,7 @@ struct FrameKind {
   bool unused_bits = true;  // the payload begins with a bit for each piece: unused on the sender,
                             // or in a result on all ranks
   std::size_t width = 0;    // bytes of the body for each coordinate of the shard
-  bool sized = true;        // false: `bytes` is the largest head; its header has the size
+  bool sized = true;        // false: `bytes` is the largest head; the header has its size
   std::function<std::size_t(const Shard&)> bytes = {};   // of the head
   std::function<void(const ReceivedFrame&)> check = {};  // beyond the unused bits
 
@@ -117,11 +117,11 @@ struct FrameKind {
   std::size_t all_bytes(const Shard& shard) const { return bytes(shard) + body_bytes(shard); }
 };
 
-// A frame of the unused bits alone, perhaps with a body.
+// Frames of unused bits; with a body if width > 0.
 FrameKind unused_bits_frames(Codec codec, std::string_view name, std::size_t width = 0);
 
-// Checks the payload: the unused bits, then the kind's own check. `result`: from the shard's
-// server, so no tensor used on this rank may be unused in it. Reads only. Throws CommError.
+// Checks the payload: the unused bits, then the kind's own check. A `result` comes from the shard's
+// server and must not mark a tensor as unused that this rank uses. Throws CommError.
 void check_payload(const FrameKind& kind, const ReceivedFrame& f, bool result);
 
 // Iterates over the consecutive parts of a payload, at multiples of 8 bytes. With a null frame it
@@ -170,7 +170,7 @@ bool bits_beyond(std::span<const std::uint64_t> words, std::size_t n);
 // True if the bytes that pad a part to a multiple of 8 are zero.
 bool padding_is_zero(std::span<const std::byte> part);
 
-// Zeroes those bytes.
+// Zeroes the bytes that padding_is_zero() checks.
 template <typename T>
 void clear_padding(std::span<T> part) {
   std::byte* end = reinterpret_cast<std::byte*>(part.data() + part.size());
@@ -183,8 +183,8 @@ Words<Byte> unused_bits(Byte* frame, const Shard& shard) {
   return Parts<Byte>(frame).words(words_for(shard.pieces.size()));
 }
 
-// Checks the participation counts of the pieces, a rank counting as often as it has votes: none
-// above `votes`, this rank counted where it uses the tensor, and left out where it does not. Throws
+// Checks the participation counts of the pieces, in votes. A count must be at most `votes`. It must
+// include this rank's votes if this rank uses the tensor, and leave room for them if not. Throws
 // CommError.
 void check_users(const ReceivedFrame& f, std::span<const std::uint16_t> users, int votes);
 
@@ -200,12 +200,12 @@ void count_users(const Shard& shard, std::span<const Frame> frames, std::span<st
 struct Run {
   std::size_t first_word = 0;  // in the shard
   std::size_t n_words = 0;
-  std::uint64_t in_whole = 0;       // number of its first coordinate there
+  std::uint64_t in_whole = 0;       // its first coordinate in the whole model
   std::vector<std::size_t> frames;  // ascending
 };
 
-// Cuts a shard into runs by the unused bits of the frames about it, and where the tensors of a part
-// of a model were not neighbours in the whole one. Usually one: all frames, all words.
+// Cuts a shard into runs: where the frames' unused bits change, and between tensors that are not
+// neighbours in the whole model. Usually there is one run, of all frames and all words.
 std::vector<Run> runs_of(const Shard& shard, std::span<const Frame> frames);
 
 }  // namespace pride

@@ -10,8 +10,8 @@
 
 namespace pride {
 
-// The keys of exchanges 2 pair and 2 pair + 1. The second has the opposite bits of the first, so
-// that a coordinate which is zero in both ends where it began.
+// The keys of exchanges 2 pair and 2 pair + 1. The second exchange uses the opposite bits of the
+// first, so that the steps of a coordinate that is zero in both cancel.
 constexpr std::uint64_t tie_key(std::uint64_t seed, std::uint64_t pair) {
   return mix64(seed ^ 0x5449455F5449455Fu, pair);
 }

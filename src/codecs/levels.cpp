@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kScaled = 64;               // values that share a scale
 constexpr std::size_t kRun = kernels::kRunWords;  // the fastest unit of packing and unpacking
 
-// Contents of one word of codes: some bit set, all bits of some code set.
+// For each of the 64 codes of a word: whether any of its bits is set, and whether all are.
 struct WordOfCodes {
   std::uint64_t any = 0, all = ~std::uint64_t{0};
 };

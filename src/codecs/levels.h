@@ -9,7 +9,7 @@
 
 namespace pride {
 
-// The lines of a shard's words.
+// A shard's levels, in the lines of kernels/levels.h.
 template <typename Byte>
 struct LevelView {
   LevelView(Byte* frame, const Shard& shard, int bits) : shape{shard.n_words(), bits} {
@@ -36,7 +36,7 @@ struct ValueFormat {
   int bits = 32;  // per value; for kLevels 2 to 8, and a float32 for each 64 values
 };
 
-// A frame of n values in one of the formats: some of the three parts are empty.
+// A frame of n values in one of the formats. Parts of other formats are empty.
 template <typename Byte>
 struct ValueView {
   ValueView(Byte* frame, std::size_t n, ValueFormat format) : shape{n / 64, format.bits} {
@@ -61,7 +61,7 @@ struct ValueView {
   std::size_t bytes = 0;
 };
 
-// Of shard.size() values, a multiple of 64. Refused: invalid scales, values that are not finite.
+// Frames of shard.size() values, a multiple of 64. Refused: invalid scales, non-finite values.
 // Codec: kValues or kMeanValues.
 FrameKind value_frames(Codec codec, ValueFormat format);
 

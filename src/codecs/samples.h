@@ -28,10 +28,10 @@ struct SampleView {
   std::size_t bytes = 0;
 };
 
-// Of shard.size() samples. Refused: floats that are not finite, bits after the last level.
+// Frames of shard.size() samples. Refused: non-finite floats, bits after the last level.
 FrameKind sample_frames();
 
-// The concatenated payloads of this many frames of samples.
+// Frames with the concatenated payloads of `voters` frames of samples.
 FrameKind all_sample_frames(int voters);
 
 }  // namespace pride

@@ -23,7 +23,7 @@ struct ScaleBlock {
   std::size_t n_words() const noexcept { return (n() + 63) / 64; }
 };
 
-// Ascending. REQUIRES: the shard begins at a multiple of kScaleBlock, or is empty.
+// Ascending. REQUIRES: the shard begins at a multiple of kScaleBlock or at a tensor, or is empty.
 std::vector<ScaleBlock> scale_blocks(const Shard& shard);
 std::size_t count_scale_blocks(const Shard& shard);
 

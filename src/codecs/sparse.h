@@ -10,9 +10,8 @@
 namespace pride {
 
 // Coding of k entries out of n coordinates. Indices are Elias-Fano coded: the low bits of each
-// unchanged, and the high bits in unary, at most 2 + log2(n/k) bits per entry; or, if shorter, a
-// bitmap of n bits instead of the high bits. The indices never take more than n bits, each part
-// padded to 8 bytes.
+// unchanged, the high bits in unary. That takes at most 2 + log2(n/k) bits per entry. If a bitmap
+// of n bits is not longer, it replaces both. Each part is padded to 8 bytes.
 struct SparseShape {
   // REQUIRES: k <= n.
   SparseShape(std::size_t n, std::size_t k);
@@ -37,12 +36,12 @@ struct SparseView : SparseShape {
   std::size_t bytes = 0;
 };
 
-// Of a whole bucket; the maximum size is that with all coordinates.
+// Frames of a whole bucket. Their maximum size is that of all coordinates.
 FrameKind sparse_frames();
 
-// Upper bound of the payloads of at most k entries, for any distribution over payloads of n
-// coordinates together: k (2 + log2(n/k)) bits of indices, by the log sum inequality, 4k bytes of
-// values, and for each payload its count and padding. REQUIRES: k <= n.
+// Upper bound of the bytes of n_payloads payloads that together hold at most k of n coordinates,
+// however these are distributed: k (2 + log2(n/k)) bits of indices, by the log sum inequality, 4k
+// bytes of values, and the count and padding of each payload. REQUIRES: k <= n.
 std::uint64_t sparse_bytes_bound(std::size_t n, std::size_t k, std::size_t n_payloads);
 
 // Writes the entries whose bits are set, in ascending order, after the header.
@@ -52,7 +51,7 @@ void write_sparse(std::span<const std::uint64_t> mask, std::span<const float> va
 
 // sum[i] += value for every entry. Everything is checked before anything is added: the number of
 // entries, the size, indices that ascend and are below n, padding that is zero, values that are
-// finite. REQUIRES: sum.size() is that of the shard. Throws CommError.
+// finite. REQUIRES: sum.size() == f.shard.size(). Throws CommError.
 void add_sparse(const ReceivedFrame& f, std::span<float> sum);
 
 }  // namespace pride

@@ -8,7 +8,7 @@
 
 namespace pride {
 
-// Twice the voters must be rows of kernels::count.
+// kernels::count gets two rows per voter, at most kernels::kMaxRows.
 inline constexpr int kMaxTernaryWorld = 32767;
 
 // Codes t in {-1, 0, +1}: words of [t = +1], words of [t >= 0].

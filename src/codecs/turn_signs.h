@@ -1,5 +1,5 @@
-// Turns: of each word of 64 coordinates a step exchanges every n-th bit. Frames of these bits
-// alone. Layout: docs/wire_format.md.
+// Turns: a step exchanges every n-th bit of each word of 64 coordinates. Frames hold only these
+// bits. Layout: docs/wire_format.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,12 +10,12 @@
 
 namespace pride {
 
-// n turns: 1, 2, 4 ... 64. In n steps that begin at a multiple of n each coordinate has one.
+// n turns, a power of two up to 64. In n steps from a multiple of n on, each coordinate has one.
 class Turns {
  public:
   static constexpr int kMost = 64;
 
-  // REQUIRES: n is one of them.
+  // REQUIRES: n is a power of two up to 64.
   constexpr explicit Turns(int n) : n_(n) {
     for (int i = 0; i < kMost; i += n) first_ |= std::uint64_t{1} << i;
   }
@@ -23,8 +23,8 @@ class Turns {
   constexpr int n() const noexcept { return n_; }
   constexpr std::size_t bits() const noexcept { return static_cast<std::size_t>(kMost / n_); }
 
-  // The first bit that has its turn in word `word` of the whole model, which a hash shifts, and all
-  // of them.
+  // The bits of word `word` of the whole model that have their turn: the first, and the mask of
+  // all. A hash of the word shifts them.
   constexpr int shift(std::uint64_t word, std::int64_t step) const noexcept {
     const auto turn = static_cast<std::uint64_t>(step) + mix64(0x5455524E5455524Eu, word);
     return static_cast<int>(turn % static_cast<std::uint64_t>(n_));
@@ -37,7 +37,7 @@ class Turns {
     return (n_words * bits() + 63) / 64;
   }
 
-  // The bits of a step, of a shard's words, one after the other; and back, with 0 elsewhere.
+  // Packs the step's bits of a shard's words without gaps; unpacks them, with 0 elsewhere.
   // REQUIRES: packed has packed_words(shard.n_words()) words.
   void pack(const Shard& shard, std::span<const std::uint64_t> words, std::int64_t step,
             std::span<std::uint64_t> packed) const;
@@ -49,7 +49,7 @@ class Turns {
   std::uint64_t first_ = 0;
 };
 
-// Of a shard, up and down.
+// A frame of a shard, up or down.
 template <typename Byte>
 struct TurnView {
   TurnView(Byte* frame, const Shard& shard, const Turns& turns) {

@@ -1,5 +1,5 @@
-// The front door of every transport: checks, counters, error texts, and the collectives but the
-// sums.
+// The public calls of every transport: checks, counters, error texts, and all collectives except
+// the sums.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/communicator.h"
 
@@ -158,7 +158,7 @@ std::vector<int> Communicator::others() const {
   return ranks;
 }
 
-// The two collectives for use by the others here, guarded and counted.
+// exchange() and gather_v() carry the other collectives. They count; their callers are guarded.
 void Communicator::exchange(int tag, std::span<const Outgoing> send,
                             std::span<const Incoming> recv) {
   Traffic traffic{.messages_sent = send.size(), .messages_received = recv.size()};

@@ -1,5 +1,5 @@
-// What the files of the front door share: the tags of its collectives, and the guard around every
-// public call.
+// Shared by the files with Communicator's public calls: the tags of the collectives, and the guard
+// around every call.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -37,10 +37,10 @@ inline void copy_bytes(ConstBytes from, Bytes to) {
 }
 
 // Runs the body of a public call. If it throws, the world is marked as failed before the caller's
-// buffers can go out of scope, and a CommError gets the names of scope, call and rank. Misuse
-// changes nothing. A buffer that the body sends or receives must be declared outside it: one
-// declared inside is destroyed before the transport releases it, and another rank may still be
-// writing to it.
+// buffers can go out of scope, and a CommError gets the names of scope, call and rank. An
+// InvalidArgument changes nothing. A buffer that the body sends or receives must be declared
+// outside it. Declared inside, it would be destroyed before the transport releases it, while
+// another rank may still write to it.
 template <typename Body>
 auto Communicator::guarded(const char* operation, Body&& body) {
   if (operation_ != nullptr) return body();

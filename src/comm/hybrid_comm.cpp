@@ -23,7 +23,7 @@ using threads::Operation;
 using threads::World;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTags = 2048;  // tags of the front door, and kGroupTag
+constexpr int kTags = 2048;  // tags of Communicator's calls, and kGroupTag
 constexpr int kGroupTag = kTags - 1;
 constexpr int kMostRanks = 1024;
 constexpr int kFewestContexts = 16;
@@ -31,8 +31,8 @@ constexpr int kFewestContexts = 16;
 // Result of an attempt to take a context.
 enum class Take : int { kTaken, kInUse, kNotItsTurn };
 
-// State shared by all communicators of this process. An MPI tag holds the communicator's context,
-// the threads at both ends and the tag: one MPI communicator serves all, and threads make none.
+// State shared by all communicators of this process. An MPI tag encodes the communicator's context,
+// the threads at both ends and the tag. So one MPI communicator serves all of them.
 class Job {
  public:
   Job(MPI_Comm comm, int n_threads)
@@ -51,7 +51,7 @@ class Job {
                 " threads: this MPI's tags end at ", tags - 1, ", too few for this number");
   }
 
-  // Leaked after a failure, as every MPI communicator here.
+  // After a failure the MPI communicator is leaked: peers may not reach the call that frees it.
   ~Job() {
     if (!family_->dead() && mpi::usable()) MPI_Comm_free(&comm_);
   }
@@ -81,7 +81,7 @@ class Job {
     if (lowest < most_contexts_) contexts_[static_cast<std::size_t>(thread)].insert(lowest);
     return lowest;
   }
-  // Takes it for the `parent`'s group, which must be in the queue of this thread.
+  // Takes the context for a group of `parent`. REQUIRES: `parent` is in the queue of this thread.
   Take take_context(int thread, int context, int parent) {
     const std::lock_guard lock(mutex_);
     if (*queues_[static_cast<std::size_t>(thread)].begin() != parent) return Take::kNotItsTurn;
@@ -93,7 +93,7 @@ class Job {
     contexts_[static_cast<std::size_t>(thread)].erase(context);
   }
 
-  // Queue of the parents, by context, of the groups under construction with this thread.
+  // The queue holds the parent's context of each group under construction with this thread.
   void enter_queue(int thread, int parent) {
     const std::lock_guard lock(mutex_);
     queues_[static_cast<std::size_t>(thread)].insert(parent);
@@ -134,8 +134,8 @@ class Place {
   const int thread_, parent_;
 };
 
-// Failures go through the family of MPI alone, which the ranks of a process share. The World's own
-// family never fails, so waits poll and never sleep in it.
+// Failures go through MpiFamily alone, which the ranks of a process share. The World's own family
+// never fails. So a wait polls, and never sleeps in the World.
 class HybridComm final : public Communicator {
  public:
   HybridComm(std::shared_ptr<Job> job, std::shared_ptr<World> world, int rank, int context)
@@ -190,7 +190,7 @@ class HybridComm final : public Communicator {
     try {
       if (!world_->test(pending_.find(id))) return false;
     } catch (const CommError&) {
-      check_alive(id);  // the reason of the first failure rather than its consequence here
+      check_alive(id);  // throws the first failure's reason, not its consequence here
       throw;
     }
     pending_.release(id);
@@ -224,7 +224,7 @@ class HybridComm final : public Communicator {
   }
 
  private:
-  static constexpr std::uint64_t kRemote = std::uint64_t{1} << 63;  // of an id
+  static constexpr std::uint64_t kRemote = std::uint64_t{1} << 63;  // bit of an id: over MPI
 
   int process_of(int rank) const { return world_->first_rank(rank) / job_->threads(); }
   int thread_of(int rank) const { return world_->first_rank(rank) % job_->threads(); }
@@ -253,14 +253,13 @@ class HybridComm final : public Communicator {
     }
   }
 
-  // A context that is free on all members: the highest of their lowest free contexts, or, where it
-  // is in use for another group, a higher one. Groups under construction at the same time by
-  // several threads of a rank would take contexts from each other, forever if they run in lockstep.
-  // So on each rank only the group whose parent has the lowest context may proceed, and the others
-  // retry. That group waits for nothing else: duplicate and split synchronise first, so that all
-  // its members are on their way. A context is free again on each rank when that rank's end is
-  // destroyed, so that two ranks reuse it between them only when both have received all messages of
-  // the first use.
+  // Returns a context that is free on all members: the highest of their lowest free contexts, or a
+  // higher one if another group uses that. Several threads of a rank may create groups at the same
+  // time. They would take contexts from each other, forever if they run in lockstep. So on each
+  // rank only the group whose parent has the lowest context proceeds, and the others retry. That
+  // group waits for nothing else, because duplicate and split synchronise its members first. A rank
+  // frees a context when it destroys its end. So two ranks reuse a context between them only when
+  // both have received all messages of the first use.
   int agree_on_context(std::span<const int> members) {
     const int thread = thread_of(rank());
     if (members.size() == 1) return checked(job_->take_lowest_context(thread));
@@ -320,13 +319,13 @@ class HybridComm final : public Communicator {
   }
 
   std::shared_ptr<Job> job_;
-  std::shared_ptr<World> world_;  // has all ranks; only those of this process communicate in it
+  std::shared_ptr<World> world_;  // has all ranks; only ranks of this process communicate in it
   const int context_;
   mpi::Messages messages_;
   TicketTable<Operation> pending_;
 };
 
-// Throws on all processes alike: all have the lowest and the highest number of threads.
+// Throws on all processes or on none, because the reduction gives all of them the same numbers.
 void check_same_threads(int n_threads, MPI_Comm comm) {
   int level = MPI_THREAD_SINGLE, n_processes = 1;
   mpi::check(MPI_Query_thread(&level), "MPI_Query_thread");

@@ -9,8 +9,8 @@ namespace pride::mpi {
 
 // A message of s bytes is sent as s / limit full chunks and then one of s % limit bytes, which may
 // be empty: the first chunk that is not full ends the message, so any difference in size is
-// detected. Below Open MPI's eager limit over TCP (64 KiB): with its rendezvous protocol, used for
-// larger messages, ranks that all send to all reach half of their links' rate
+// detected. The default is below Open MPI's eager limit over TCP (64 KiB). Larger messages use its
+// rendezvous protocol, with which ranks that all send to all reach half of their links' rate
 // (docs/results/networks.md).
 inline constexpr std::size_t kDefaultChunk = std::size_t{60} << 10;
 
@@ -18,7 +18,7 @@ inline constexpr std::size_t kDefaultChunk = std::size_t{60} << 10;
 // one.
 inline constexpr std::size_t kLongestSum = std::size_t{1} << 30;
 
-// For communicators made from now on. All ranks must use the same. REQUIRES: 1 <= limit < 2^31.
+// Sets the limit of communicators made later. REQUIRES: 1 <= limit < 2^31, the same on all ranks.
 void set_chunk_limit(std::size_t limit);
 std::size_t chunk_limit() noexcept;
 

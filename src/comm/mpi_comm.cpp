@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 std::atomic<std::size_t> chunk{kDefaultChunk};
 
-// MPI has no bfloat16: a type of two bytes, added by this.
+// MPI has no bfloat16: it moves two bytes, and this function adds them.
 void add_bf16(void* in, void* inout, int* n, MPI_Datatype*) {
   const auto size = static_cast<std::size_t>(*n);
   add_to({static_cast<const BFloat16*>(in), size}, {static_cast<BFloat16*>(inout), size});
@@ -144,9 +144,9 @@ class MpiComm final : public Communicator {
     }
   }
 
-  // Requests that are not complete when another rank fails, or at the deadline, stay with MPI. The
-  // tests advance the sum, fragment by fragment: with sleeps between them it takes seven times as
-  // long in shared memory.
+  // Requests that are not complete when another rank fails, or at the deadline, stay with MPI. Each
+  // MPI_Test advances the sum by a fragment. With sleeps between the tests the sum takes seven
+  // times as long in shared memory.
   void finish_sum(std::size_t bytes) {
     const auto deadline = Clock::now() + timeout();
     const auto what = [&] { return concat("sum of ", bytes, " bytes"); };

@@ -28,7 +28,7 @@ bool any_world_failed() noexcept;
 // notices while they wait. Several threads may use a family if MPI allows several threads.
 class MpiFamily {
  public:
-  // Collective. `workers`: threads of this process that work and wait, on all processes alike.
+  // Collective. `workers`: ranks in this process, one thread each; equal on all processes.
   explicit MpiFamily(MPI_Comm comm, int workers = 1);
   ~MpiFamily();
   MpiFamily(const MpiFamily&) = delete;
@@ -36,15 +36,15 @@ class MpiFamily {
 
   int rank() const noexcept { return rank_; }  // in the first world
 
-  // Workers on this node have less than two cores each: a waiting thread must yield soon.
+  // True if workers on this node have less than two cores each: a waiting thread must yield soon.
   bool crowded() const noexcept { return crowded_; }
   bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }
 
   // Throws CommError with the reason if the world has failed; polls for notices.
   void check_alive();
 
-  // Only the first call counts. Spends at most kGrace on sending the notices.
-  // `rank`: of the first world, where that is not this process's own number.
+  // Only the first call counts. Spends at most kConnectTime on sending the notices.
+  // `rank`: the failed rank in the first world, if that is not this process's number.
   void fail(std::string_view reason) noexcept { fail(rank_, reason); }
   void fail(int rank, std::string_view reason) noexcept;
 

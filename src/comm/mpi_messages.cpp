@@ -9,7 +9,7 @@
 namespace pride::mpi {
 namespace {
 
-// Chunks of a message in MPI's hands at a time.
+// Most chunks of one message that MPI holds at a time.
 constexpr std::size_t kWindow = 4;
 
 // Time for which a failed rank keeps serving MPI, so that its pending operations can end.
@@ -90,9 +90,9 @@ bool Messages::first_of_its_kind(const Operation& op) const {
   return *first == &op;
 }
 
-// Limits the chunks of each message in MPI's hands, so that messages to all peers take turns:
-// streams written one after the other at full rate collide on some links while others are idle.
-// True if all have begun.
+// Starts chunks while MPI holds fewer than kWindow of this message, so that messages to all peers
+// take turns. Streams written one after the other at full rate collide on some links while others
+// are idle. True if all chunks have begun.
 bool Messages::send_chunks(Operation& op) {
   while (op.chunks.size() < op.total) {
     advance(op);
@@ -106,7 +106,7 @@ bool Messages::send_chunks(Operation& op) {
   return true;
 }
 
-// The first receive of each process and tag comes first.
+// Receives from one process with one tag begin in the order in which they were started.
 void Messages::look_for_messages() {
   for (auto it = expected_.begin(); it != expected_.end();) {
     auto& queue = it->second;

@@ -26,7 +26,7 @@
 namespace pride::mpi {
 
 // Back-off between two polls of a pending operation: none at first, then yields to ranks that share
-// the core, then sleeps of up to 200 us. Or never sleeps.
+// the core, then sleeps of up to 200 us if `sleeps`.
 class Backoff {
  public:
   explicit Backoff(bool crowded, bool sleeps = true)
@@ -81,7 +81,7 @@ class Messages {
   // True if complete; the id is then released. Polls first. Throws CommError.
   bool test(std::uint64_t id);
 
-  // Starts receives of arrived messages, and sends with free capacity, of any operation.
+  // Starts receives of arrived messages, and further chunks of sends, of any operation.
   void look();
 
   // Total number of chunks started by look() and the starts.
@@ -90,9 +90,9 @@ class Messages {
   // "receive of 12 bytes from rank 1 (tag 7)"
   std::string text(std::uint64_t id) { return pending_.find(id).text(); }
 
-  // Cancels the receives that have not begun, and serves MPI until all others have ended, for a
-  // grace period at most; `also` are served with them. True if anything was pending. Buffers that
-  // MPI may still touch: docs/transports.md.
+  // Cancels the receives that have not begun. Serves MPI until all other operations and the
+  // requests `also` have ended, for kGrace at most. True if anything was pending. Buffers that MPI
+  // may still touch: docs/transports.md.
   bool give_up(std::span<MPI_Request> also = {}) noexcept;
 
   std::size_t chunk() const noexcept { return chunk_; }
@@ -106,7 +106,7 @@ class Messages {
     const std::byte* source = nullptr;     // of a send
     std::byte* target = nullptr;           // of a receive
     std::size_t total = 0;                 // chunks, the last one included
-    std::vector<MPI_Request> chunks = {};  // those started with MPI
+    std::vector<MPI_Request> chunks = {};  // started with MPI
     std::size_t done = 0;
 
     std::string text() const;
@@ -128,7 +128,7 @@ class Messages {
   Pending pending_;
   // receives without an arrived message, by process and tag, in the order started
   std::map<std::pair<int, int>, std::deque<Operation*>> expected_;
-  std::vector<Operation*> sends_;  // with chunks that have not begun
+  std::vector<Operation*> sends_;  // sends with chunks that have not begun
   std::size_t begun_ = 0;
 };
 

@@ -33,7 +33,7 @@ void add_to(std::span<const T> row, std::span<T> sum) {
 
 }  // namespace
 
-// Each rank sums its shard over the ranks, first to last, then all gather the shards. `rows`, the
+// Each rank sums its shard over the ranks, first to last. Then all gather the shards. `rows`, the
 // receive buffer for the shard, is declared by the caller outside its guarded body.
 template <typename T>
 void Communicator::add_in_rank_order(std::span<T> values, std::vector<T>& rows) {

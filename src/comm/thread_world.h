@@ -60,8 +60,8 @@ struct Operation {
 };
 
 // Operations between one sender and one receiver that wait for a partner, in the order started.
-// Those of one tag are sends or receives, never both. Linked through the operations: a world of N
-// ranks has N^2 queues, nearly all of them empty at any time.
+// With one tag all are sends or all are receives. The list links the operations themselves, because
+// a world of N ranks has N^2 queues, nearly all of them empty at any time.
 class Queue {
  public:
   Operation* first_of(int tag) const noexcept;
@@ -108,8 +108,8 @@ class World {
   // Makes the copies that wait for this rank as a receiver.
   void serve(int rank);
 
-  // The world made by the `serial`-th group of this one for these members: the first call creates
-  // it, and the last of `n_calls` takes it out of the list.
+  // The world of this world's `serial`-th group, with these members. The first call creates it; the
+  // last of `n_calls` removes it from births_.
   std::shared_ptr<World> group(std::uint64_t serial, std::span<const int> members,
                                std::size_t n_calls);
 
@@ -119,7 +119,7 @@ class World {
   struct Box {                        // of one rank
     std::vector<Queue> from;          // by sender: unmatched operations between it and this rank
     std::deque<Operation*> ready;     // matched receives, to be copied by the rank
-    const Operation* awaited = {};    // the rank sleeps until this ends: no other end wakes it
+    const Operation* awaited = {};    // the rank sleeps until this ends; others do not wake it
     std::condition_variable changed;  // `awaited`, `ready` or the family
     bool left = false;
   };

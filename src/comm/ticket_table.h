@@ -11,8 +11,8 @@
 
 namespace pride {
 
-// Elements never move: peers may hold pointers to them. They are reused, so T is not constructed
-// afresh by make(). An id is slot and serial number, so that a stale ticket is detected.
+// Elements never move: peers may hold pointers to them. make() reuses an element without
+// constructing T again. An id is slot and serial number, so that a stale ticket is detected.
 template <typename T>
 class TicketTable {
  public:

@@ -54,14 +54,13 @@ class CentralServing final : public Serving {
                std::size_t most) const override;
 
  private:
-  // A worker sends the run: reject descriptions without all options of the method.
+  // The description comes from a worker: reject it unless it has all options of the method.
   static std::map<std::string, std::string> checked_options(const RunDescription& run) {
     const auto all = complete_options(run.method, run.options);
     PRIDE_CHECK(all == run.options, "the run's options are not the complete set of ", run.method,
                 ": this coordinator may have another version");
     return all;
   }
-  // The number of these words.
   static int checked_groups(const RunDescription& run, const Method& method) {
     MethodInfo info = method_info(run.method, 1);
     method.describe(info);
@@ -70,7 +69,7 @@ class CentralServing final : public Serving {
     }
     return static_cast<int>(run.groups.size());
   }
-  std::size_t sign_words(std::int64_t round) const;
+  std::size_t sign_words(std::int64_t round) const;  // in a ballot
 
   const Layout layout_;
   const std::uint64_t seed_;
@@ -80,7 +79,7 @@ class CentralServing final : public Serving {
   const CentralRound rounds_;
 };
 
-// Words of signs that belong to a tensor which this worker uses, frame by frame.
+// Visits the words of signs of a frame. `mask` is 0 for a tensor that this worker does not use.
 template <typename Visit>
 void for_words(const Frame& frame, const Shard& shard, const Visit& visit) {
   const SignView<const std::byte> view(frame.head.data(), shard);

@@ -15,7 +15,7 @@ namespace pride::coord {
 namespace {
 
 constexpr std::size_t kSessionsRemembered = 8;
-constexpr int kMostSamples = 65'535;  // what fits in a ballot's header
+constexpr int kMostSamples = 65'535;  // the largest number that fits in a ballot's header
 
 const CoordinatorOptions& checked(const CoordinatorOptions& o) {
   PRIDE_CHECK(!o.folder.empty(), "coordinator: it needs a folder");
@@ -35,7 +35,7 @@ const CoordinatorOptions& checked(const CoordinatorOptions& o) {
   return o;
 }
 
-// It may contain a worker's text, and goes to logs and pages.
+// A refusal may contain a worker's text, and is printed in logs and pages.
 std::string printable(std::string text) {
   constexpr std::size_t kMost = 500;
   if (text.size() > kMost) text = text.substr(0, kMost) + "...";
@@ -148,8 +148,8 @@ std::string Coordinator::Impl::register_refusal(const RegisterRequest& request, 
                                                 Time time, Registrations::Found& found) {
   if (std::string why = stopped(); !why.empty()) return why;
   if (request.protocol() != kProtocol) {
-    return concat("the worker speaks protocol ", request.protocol(), ", this coordinator ",
-                  kProtocol);
+    return concat("the worker has protocol ", request.protocol(), ", this coordinator ", kProtocol,
+                  ": install the same pride");
   }
   RunDescription theirs;
   std::shared_ptr<const Serving> new_serving;
@@ -207,7 +207,7 @@ void Coordinator::Impl::put_away(int number) {
   worker.ballot = worker.parameters = nullptr;
 }
 
-// Its calls still in flight do not make the worker live again.
+// Erases the session, so that a call still in flight does not make the worker live again.
 void Coordinator::Impl::end_session(int number) {
   put_away(number);
   sessions.erase(at(number).session);

@@ -42,11 +42,11 @@ class Coordinator {
   GetChunkReply get_chunk(const GetChunkRequest& request, const Peer& peer, Time now);
 
   // `answer` is called once, from any thread, without the lock: immediately, when the round closes,
-  // at the time-out (tick), or at shutdown. A second call of a session answers the first.
+  // at the time-out (tick), or at shutdown. If a session calls again, its first call gets a reply.
   void wait_round(const WaitRoundRequest& request, const Peer& peer, Time now, Answer answer);
 
-  // Time-outs: deaths, ends of grace windows, waiters. Call it at next_event(). Later is late,
-  // sooner is harmless.
+  // Handles time-outs: silent workers, ends of grace windows, waiting calls. Call it at
+  // next_event(). A later call delays these; an earlier one is harmless.
   void tick(Time now);
   std::optional<Time> next_event() const;
 
@@ -54,7 +54,7 @@ class Coordinator {
   // on. Returns the reason of a refusal, which changes nothing; empty: accepted.
   std::string obey(const Orders& orders, Time now);
 
-  // Refuses everything from now on and answers all waiting calls.
+  // Refuses all later calls, and replies to all waiting calls.
   void shutdown();
 
   Status status(Time now) const;

@@ -32,7 +32,7 @@ std::string Impl::refuse(const Orders& given) const {
                   "; `finish ROUND` ends it earlier");
   }
   if (given.steps && steps_of(*run) == 0) return "steps: the run's settings have none";
-  // workers at the open round have begun it
+  // workers have begun the open round, so it cannot be beyond the end
   const std::int64_t last = ordered(given).last_step;
   if (!sessions.empty() && last != length.last_step && last / period() <= open.round() &&
       last > 0) {
@@ -72,7 +72,7 @@ std::string Coordinator::obey(const Orders& orders, Time now) {
   for (int number = 0; number < std::ssize(impl_->workers); ++number) {
     if (orders.ejected.contains(impl_->name_of(number))) impl_->eject(work, number);
   }
-  // no worker is in the open round
+  // no worker has begun the open round, so its length may change
   if (impl_->sessions.empty() || !impl_->at_end().empty()) impl_->set_length();
   impl_->evaluate(work);
   return {};

@@ -36,12 +36,12 @@ struct Waiter {
 // This process's state of a registered worker.
 struct Worker {
   std::string session;            // empty: none since the start
-  std::deque<std::string> ended;  // earlier sessions, to tell them why they ended
+  std::deque<std::string> ended;  // earlier sessions, whose calls get the reason of their end
   Peer peer;
   std::optional<Time> seen;
   bool live = false;
   std::int64_t round = -1;     // the round it works on, as last reported
-  std::int64_t can_be_at = 0;  // the round, by what it fetched and sent
+  std::int64_t can_be_at = 0;  // the latest round it can work on, by what it fetched and sent
   int missed = 0;              // consecutive rounds that waited for it in vain
   std::shared_ptr<Upload> ballot, parameters;
   std::int64_t late_round = -1, refused_round = -1;
@@ -56,14 +56,14 @@ struct ClosedRound {
   std::int64_t round = 0;
   std::uint64_t params_hash = 0;
   std::vector<int> voters;             // ascending
-  std::map<int, std::string> why_not;  // of workers whose ballots were left out
+  std::map<int, std::string> why_not;  // reasons, by worker, of ballots left out
 };
 
 // A round being written to the journal.
 struct Closing {
   std::int64_t round = 0;
   std::vector<HeldBallot> ballots;  // by ascending number
-  std::vector<int> weights;         // of each; 0: left out
+  std::vector<int> weights;         // of each ballot; 0: left out
   std::vector<std::optional<double>> agreement;
   std::map<int, std::string> why_not;
   RoundReport report;
@@ -100,7 +100,7 @@ struct Coordinator::Impl {
     std::vector<std::function<void()>> later_;
   };
 
-  // All of these need the lock, unless noted.
+  // All functions below need the lock, unless noted.
 
   // coordinator.cpp
   struct Caller {
@@ -116,12 +116,12 @@ struct Coordinator::Impl {
   void set_state(RunState& state) const;
   std::string register_refusal(const RegisterRequest& request, const Peer& peer, Time now,
                                Registrations::Found& found);
-  void put_away(int number);  // a worker that is gone
+  void put_away(int number);  // not live; drops its uploads
   void begin_session(int number, const Peer& peer, Time now);
   void end_session(int number);
   void count_bytes(int number, std::uint64_t in, std::uint64_t out);
   void note_refused(const char* call, int number, const Peer& peer, const std::string& why);
-  // The end of a call.
+  // Counts a call's bytes, and reports its refusal.
   template <typename Request, typename Reply>
   Reply done(const char* call, int number, const Peer& peer, const Request& request, Reply reply) {
     note_refused(call, number, peer, reply.refused());
@@ -193,12 +193,12 @@ struct Coordinator::Impl {
   std::string take_offer(Work& work, ParametersOffer offer);
   void confirm_offer(Work& work, const Closing& closing);
   void keep(Work& work, ParametersOffer offer);
-  // Tasks of run_later(), without the lock. The hash before the open round, once known.
+  // Known: the shadow's hash before a round. write_parameters() and follow() run without the lock.
   struct Known {
     std::int64_t round = 0;
     std::uint64_t hash = 0;
-    std::int64_t kept = -1;      // parameters written in between
-    std::string unwritten = {};  // why the newest were not written
+    std::int64_t kept = -1;      // round of the newest parameters written; -1: none
+    std::string unwritten = {};  // why the newest parameters were not written
   };
   std::string write_parameters(std::int64_t before_round, std::uint64_t hash,
                                std::span<const float> params);
@@ -211,7 +211,7 @@ struct Coordinator::Impl {
   Observer& observer;
 
   Journal journal;                 // has a lock of its own
-  std::unique_ptr<Shadow> shadow;  // of the tasks of run_later(), one at a time
+  std::unique_ptr<Shadow> shadow;  // used only by tasks of run_later(), one at a time
   mutable std::mutex mutex;        // guards the members below
 
   Time now;
@@ -220,7 +220,7 @@ struct Coordinator::Impl {
   std::optional<RunDescription> run;
   std::shared_ptr<const Serving> serving;
   Orders orders;
-  QuorumOptions quorum;  // the options', with the orders
+  QuorumOptions quorum;  // the options, overridden by orders
   RunLength length;      // of the open round
   Registrations registrations;
   std::vector<Worker> workers;  // by number
@@ -242,11 +242,11 @@ struct Coordinator::Impl {
   std::shared_ptr<const std::vector<std::byte>> last_record;
 
   std::optional<ParametersAsk> ask;
-  std::optional<ParametersOffer> offer;  // waits for its round to close, which shows its hash
-  std::optional<std::pair<int, Time>> first_giver;  // uploads those before round 0; last seen so
+  std::optional<ParametersOffer> offer;  // waits for its round's record, which has the hash
+  std::optional<std::pair<int, Time>> first_giver;  // sends parameters before round 0; last call
   std::optional<Known> shadow_knows;
   std::int64_t keeping = -1;      // round of the parameters being written
-  std::int64_t try_again_at = 0;  // time of the next attempt after a failed write; 0: none failed
+  std::int64_t try_again_at = 0;  // round of the next attempt after a failed write; 0: none failed
 
   std::uint64_t ballots_counted = 0, ballots_late = 0, ballots_refused = 0, calls_refused = 0;
   std::uint64_t bytes_in = 0, bytes_out = 0;

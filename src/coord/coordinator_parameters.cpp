@@ -1,7 +1,7 @@
 // Parameters for new workers: requests to voters, and checks of the parameters they send.
 //
-// The first worker that sends them defines those before round 0, as it does the run's description.
-// Later ones are kept if their hash is that of the round's record, which most workers had.
+// The first worker that sends parameters defines those before round 0. Later parameters are kept if
+// they have the hash in the round's record, which most workers had.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -15,7 +15,7 @@ using Impl = Coordinator::Impl;
 
 namespace {
 
-constexpr std::int64_t kPatience = 8;  // rounds until another worker is asked
+constexpr std::int64_t kPatience = 8;  // rounds until parameters are requested from another worker
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void Impl::ask_for_parameters(const Closing& round) {
   const bool due = try_again_at > 0 ? before >= try_again_at : none || periodic;
   const bool broken = ask && (!at(ask->number).live || before - ask->before_round >= kPatience);
   if (!(due && !ask) && !broken) return;
-  // the first voter, except the one that was asked in vain
+  // the voter whose ballot arrived first, except the worker that did not send its parameters
   const HeldBallot* first = nullptr;
   for (std::size_t i = 0; i < round.ballots.size(); ++i) {
     const HeldBallot& ballot = round.ballots[i];
@@ -39,7 +39,7 @@ void Impl::ask_for_parameters(const Closing& round) {
   offer = {};
 }
 
-// Why it is rejected; empty: it is accepted, or was before.
+// Why the offer is rejected; empty: it is kept, or held until its round closes.
 std::string Impl::take_offer(Work& work, ParametersOffer given) {
   const std::int64_t before = given.before_round;
   const ClosedRound* round = closed_round(before);
@@ -101,8 +101,8 @@ void Impl::keep(Work& work, ParametersOffer given) {
   });
 }
 
-// Why they are not on disk; empty: they are. Rounds continue without them, and new workers replay
-// more.
+// Why the parameters are not on disk; empty: they are. Rounds continue without them, and new
+// workers replay more records.
 std::string Impl::write_parameters(std::int64_t before_round, std::uint64_t hash,
                                    std::span<const float> params) {
   try {

@@ -19,7 +19,7 @@ bool all_equal(std::span<const int> weights) {
   return std::ranges::all_of(weights, [&](int w) { return w == weights[0]; });
 }
 
-// The last to arrive of an even number of equal voters; null: none is left out.
+// The ballot to leave out: the last of an even number with equal weights. Null: none.
 const HeldBallot* odd_one(const QuorumOptions& options, const std::vector<HeldBallot>& ballots,
                           std::span<const int> weights) {
   const int n = static_cast<int>(ballots.size());
@@ -85,7 +85,7 @@ void Impl::start_closing(Work& work, Close how) {
 
 // A task of run_later(): one at a time.
 void Impl::close(std::shared_ptr<Closing> round) {
-  const auto began = std::chrono::steady_clock::now();  // only a measurement
+  const auto began = std::chrono::steady_clock::now();  // measures `served`; decides nothing
   std::string why;
   std::optional<Known> known;
   try {
@@ -234,7 +234,7 @@ void Impl::answer(Work& work, int number, WaitRoundReply reply) {
   worker.waiter = {};
 }
 
-// The waiting calls whose round is closed; all, if the coordinator has stopped.
+// Replies to the waiting calls whose round is closed; to all if the coordinator has stopped.
 void Impl::answer_all(Work& work) {
   const std::string why = stopped();
   for (int number = 0; number < std::ssize(workers); ++number) {
@@ -250,7 +250,7 @@ void Impl::answer_all(Work& work) {
   }
 }
 
-// After a restart: counts the last voters as live until they had time to call.
+// After a restart the last voters count as live for `dead_after`, so that they have time to call.
 void Impl::recall_last_record(Time time) {
   const std::int64_t round = journal.next_round() - 1;
   const auto stored = journal.record(round);
@@ -261,7 +261,7 @@ void Impl::recall_last_record(Time time) {
   ClosedRound over{.round = round, .params_hash = record.params_hash, .voters = {}, .why_not = {}};
   for (const Voter& voter : record.voters) {
     over.voters.push_back(voter.number);
-    if (voter.number >= workers.size()) continue;  // it registered after the copy was made
+    if (voter.number >= workers.size()) continue;  // registered after this journal was copied
     Worker& worker = at(voter.number);
     worker.live = true;
     worker.seen = time;

@@ -39,11 +39,11 @@ std::string scalar_difference(std::span<const StepScalars> one, std::span<const 
   for (std::size_t g = 0; g < std::min(one.size(), most.size()); ++g) {
     for (const auto& [name, value] : kAll) {
       if (one[g].*value == most[g].*value) continue;
-      return concat("other scalars than most: ", name, " of group ", g, " is ", one[g].*value,
-                    ", most have ", most[g].*value);
+      return concat("its scalars differ from most workers': ", name, " of group ", g, " is ",
+                    one[g].*value, ", most have ", most[g].*value);
     }
   }
-  return "other scalars than most";
+  return "its scalars differ from most workers'";
 }
 
 }  // namespace
@@ -83,15 +83,15 @@ Votes Impl::votes() const {
 
 std::string Impl::difference(const HeldBallot& ballot, const HeldBallot& most) const {
   if (ballot.params_hash != most.params_hash) {
-    return concat("other parameters than most: hash ", hex(ballot.params_hash), ", most have ",
-                  hex(most.params_hash));
+    return concat("its parameters differ from most workers': hash ", hex(ballot.params_hash),
+                  ", most have ", hex(most.params_hash));
   }
   const auto groups = static_cast<int>(run->groups.size());
   return scalar_difference(decode_scalars(bytes_of(ballot.scalars), groups, "ballot"),
                            decode_scalars(bytes_of(most.scalars), groups, "ballot"));
 }
 
-// Once per round; a ballot that came in time but was left out is not late.
+// A worker is late at most once per round. A ballot that came in time but was left out is not late.
 bool Impl::may_be_late(int number, std::int64_t round) const {
   const ClosedRound* known = closed_round(round);
   return workers[static_cast<std::size_t>(number)].late_round < round &&
@@ -116,7 +116,7 @@ void Impl::count_late(int number, std::int64_t round, Time time, bool has_voted)
   observer.on_late(number, name_of(number), round, after.value_or(Seconds(0)));
 }
 
-// The reply to a ballot that needs no check; not set: check it.
+// The reply to a ballot that needs no check; not set: it needs one.
 std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time time,
                                             bool is_checked) {
   const auto settled = [&](VoteReply::Status status, const std::string& why) {
@@ -142,7 +142,7 @@ std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time
   return settled(VoteReply::LATE, "late");
 }
 
-// Not set: the reply has the reason.
+// The ballot if it is good; not set: the reply has the reason.
 std::optional<HeldBallot> Impl::check(const VoteRequest& request, int number,
                                       std::shared_ptr<const Upload> frames, const Serving& rules,
                                       VoteReply& reply) const {
@@ -191,7 +191,7 @@ void Impl::hold(Work& work, HeldBallot ballot, Time time) {
   evaluate(work);
 }
 
-// Closes the round if possible; otherwise finds what it waits for.
+// Closes the round if it can close. Otherwise starts the grace window, or refuses a minority.
 void Impl::evaluate(Work& work) {
   if (closing || !serving || !stopped().empty()) return;
   const Votes now_in = votes();
@@ -203,7 +203,7 @@ void Impl::evaluate(Work& work) {
   }
   const Close how = may_close(quorum, now_in, quorum_at, window, now);
   if (how != Close::kNot) return start_closing(work, how);
-  // all have voted and no group is large enough: refuse some, so that no worker waits for ever
+  // all have voted but no group is large enough: refuse a minority, or workers would wait for ever
   const bool split = now_in.waited_for > 0 && now_in.waited_and_in == now_in.waited_for &&
                      now_in.in_group < std::ssize(open.ballots());
   if (!split) {
@@ -222,7 +222,7 @@ void Impl::refuse_minority(Work& work) {
   for (const HeldBallot& ballot : open.ballots()) {
     if (std::ranges::find(group, &ballot) != group.end()) continue;
     why[ballot.number] =
-        group.empty() ? "other parameters than the kept ones" : difference(ballot, *group[0]);
+        group.empty() ? "its parameters differ from the kept ones" : difference(ballot, *group[0]);
   }
   for (const auto& [number, reason] : why) {
     open.remove(number);
@@ -239,7 +239,7 @@ void Impl::refuse_minority(Work& work) {
   }
 }
 
-// The reply if it does not need the ballot's bytes; otherwise puts these into `frames` for the
+// The reply, if it does not depend on the ballot's bytes; otherwise `frames` gets these for the
 // check.
 VoteReply Impl::begin_vote(const VoteRequest& request, int number,
                            std::shared_ptr<const Upload>& frames) {

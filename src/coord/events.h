@@ -23,7 +23,7 @@ struct VoterReport {
   std::string name;
   int weight = 1;
   Seconds waited{0};                // from its ballot to the closing
-  std::optional<double> agreement;  // of its signs with the median other worker's: coord/weights.h
+  std::optional<double> agreement;  // with the median other worker's signs: coord/weights.h
   std::optional<double> loss;
 };
 
@@ -36,7 +36,7 @@ struct RoundReport {
   bool by_quorum = false;     // closed at the end of the grace window
   Seconds open{0};            // from the first ballot to the closing
   Seconds grace{0};           // the window
-  Seconds served{0};          // of checks and arithmetic, journal included
+  Seconds served{0};          // for the arithmetic, the journal and the shadow
   std::uint64_t record_bytes = 0;
   std::optional<double> loss;  // mean of the voters'
 };
@@ -50,7 +50,7 @@ class Observer {
   virtual void on_joined(int /*number*/, const std::string& /*name*/, const Peer&,
                          bool /*new_name*/) {}
   virtual void on_lost(int /*number*/, const std::string& /*name*/, const std::string& /*why*/) {}
-  virtual void on_left(int /*number*/, const std::string& /*name*/) {}  // it said so
+  virtual void on_left(int /*number*/, const std::string& /*name*/) {}  // announced by the worker
   // A refused call; number is -1 if the worker is unknown.
   virtual void on_refused(const std::string& /*call*/, int /*number*/, const std::string& /*name*/,
                           const Peer&, const std::string& /*why*/) {}
@@ -61,7 +61,7 @@ class Observer {
                              const std::string& /*from*/) {}
   // The journal had a torn end or a missing file: JournalFiles::notes().
   virtual void on_journal(const std::string& /*note*/) {}
-  // An operator should look at this; the coordinator continues.
+  // Something that an operator should look at; the coordinator continues.
   virtual void on_warning(const std::string& /*what*/) {}
   // The journal could not be written or the round not served: the coordinator stops serving.
   virtual void on_failed(const std::string& /*why*/) {}
@@ -74,7 +74,7 @@ struct WorkerStatus {
   bool live = false;
   std::optional<Seconds> silent;  // since its last call; not set: none since the start
   std::int64_t round = -1;        // the round it works on, as last reported
-  bool ended = false;             // it said so
+  bool ended = false;             // as it announced
   bool voted = false;             // in the open round
   int weight = 1;
   std::uint64_t counted = 0, late = 0, refused = 0;  // its ballots since the start

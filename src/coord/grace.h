@@ -21,7 +21,7 @@ class GraceWindow {
   explicit GraceWindow(const QuorumOptions& options) : options_(options) {}
 
   Seconds window() const;
-  void quorum(std::int64_t round, Time at);  // it was reached
+  void quorum(std::int64_t round, Time at);  // the quorum was reached
   // The delay of a ballot after the quorum of a recent round; not set: unknown.
   std::optional<Seconds> arrived(std::int64_t round, Time at);
 

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Prefixes of file names in a journal folder without any worker yet.
+// Prefixes of the file names that a journal's folder may have before its first worker registers.
 constexpr const char* kOwnNames[] = {kRegistrationsFile, kRecordsPrefix,      kParametersPrefix,
                                      train::kLockFile,   "coordinator.jsonl", "run.tmp.",
                                      "control.txt"};
@@ -202,7 +202,7 @@ void Journal::keep_parameters(std::int64_t before_round, std::uint64_t params_ha
   if (!retain_all_) drop_old();
 }
 
-// the lock is held
+// REQUIRES: the lock is held.
 void Journal::drop_old() {
   rotate_ = true;  // so that segments end where parameters begin
   auto& kept = files_.parameters;

@@ -47,11 +47,11 @@ class Journal {
   Journal(const std::filesystem::path& folder, std::size_t segment_bytes, bool retain_all);
   ~Journal();
 
-  // JournalFiles::notes() as the folder was found.
+  // JournalFiles::notes() of the folder before the constructor changed it.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
   const std::optional<std::string>& run() const noexcept { return files_.run; }
   const std::optional<std::string>& registrations() const noexcept { return files_.registrations; }
-  // The data are on disk when these return. They throw DataError; then do not use the journal any
+  // When these return, the data are on disk. If they throw DataError, do not use the journal any
   // more.
   void begin(const std::string& run);
   void save_registrations(const std::string& bytes);
@@ -64,7 +64,7 @@ class Journal {
   std::int64_t next_round() const;
   std::uint64_t bytes() const;  // of all files
   std::optional<StoredBytes> record(std::int64_t round) const;
-  // The newest ones, or those before that round; not set: none.
+  // The newest parameters, or those before a round; not set: none.
   std::optional<JournalParameters> newest_parameters() const;
   std::optional<StoredBytes> parameters(std::int64_t before_round) const;
   bool has_parameters(std::int64_t before_round) const;

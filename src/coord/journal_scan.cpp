@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using Bytes = std::span<const std::byte>;
 
 constexpr std::uint64_t kVersion = 2;  // version 1 held frames of version 1
-// with the version in one number: bytes 0 to 3 are the magic, 4 to 7 the version
+// magic and version as one number: bytes 0 to 3 are the magic, 4 to 7 the version
 constexpr std::uint64_t kSegmentMagic = 0x314A5250 | kVersion << 32;     // "PRJ1"
 constexpr std::uint64_t kParametersMagic = 0x31505250 | kVersion << 32;  // "PRP1"
 constexpr std::uint64_t kRunMagic = 0x31525250 | kVersion << 32;         // "PRR1"
@@ -60,7 +60,7 @@ class Reader {
     return std::ranges::all_of(map_.bytes().subspan(offset),
                                [](std::byte b) { return b == std::byte{0}; });
   }
-  // The first eight bytes. REQUIRES: they are in the file.
+  // Checks magic and version. REQUIRES: the file has eight bytes.
   void check_kind(std::uint64_t magic, const char* otherwise) const {
     const std::uint64_t found = number(0);
     if (found == magic) return;
@@ -98,7 +98,7 @@ std::string read_text(const fs::path& file, std::uint64_t magic, std::uint64_t s
   return {reinterpret_cast<const char*>(text.data()), text.size()};
 }
 
-// One record at `offset`. False: the file is torn there, which is allowed only for the last file.
+// Reads a record at `offset`. False: the file is torn there, which only the last file may be.
 bool scan_entry(const Reader& in, std::uint64_t run_hash, std::int64_t round, bool last,
                 std::uint64_t offset, JournalSegment& segment) {
   const std::uint64_t left = in.size() - offset;
@@ -208,7 +208,7 @@ DataError missing(const fs::path& file, const std::string& why) {
   return DataError(concat(file.string(), ": missing; ", why));
 }
 
-// Journal::begin() makes the first segment, then the run file.
+// A coordinator killed in Journal::begin() leaves a first segment without the run file.
 bool has_not_begun(const fs::path& folder) {
   const std::vector<std::int64_t> rounds = rounds_of(folder, kRecordsPrefix);
   const bool empty =

@@ -34,7 +34,7 @@ struct JournalSegment {
   std::filesystem::path file;
   std::int64_t first_round = 0;
   std::vector<JournalEntry> entries;
-  std::uint64_t good_bytes = 0;  // from here on the file is torn, if it is longer
+  std::uint64_t good_bytes = 0;  // a longer file is torn from here on
   std::uint64_t file_bytes = 0;
 };
 
@@ -51,18 +51,18 @@ struct JournalFiles {
   std::vector<JournalSegment> segments;  // ascending, without gaps
   std::vector<JournalParameters> parameters;
 
-  std::int64_t first_record() const;  // next_round(): there is none
+  std::int64_t first_record() const;  // equals next_round() if there are no records
   std::int64_t next_round() const;
 
-  // Harmless faults: a torn end, missing parameters. `all`: no records or parameters were removed
-  // since the beginning.
+  // Harmless faults: a torn end, missing parameters. `all`: the journal retains everything, so no
+  // records or parameters may be missing.
   std::vector<std::string> notes(bool all) const;
 };
 
 // Throws DataError, naming file and offset, if anything is damaged except the end of the last
-// segment (a program stopped while writing). Throws DataError, naming the file, if one is missing
-// that every journal has: the run, registrations of voters, segments since the oldest parameters.
-// An empty folder is a new journal.
+// segment (a program stopped while writing). Throws DataError, naming the file, if a necessary file
+// is missing: the run, registrations of voters, segments since the oldest parameters. An empty
+// folder is a new journal.
 JournalFiles scan_journal(const std::filesystem::path& folder);
 
 // Parameters from a file that a scan found good. Throws DataError.
@@ -76,7 +76,7 @@ std::filesystem::path parameters_file(const std::filesystem::path& folder, std::
 std::string segment_header(std::uint64_t run_hash, std::int64_t first_round);
 std::string entry_header(std::uint64_t run_hash, const JournalEntry& entry);
 std::string parameters_header(std::uint64_t run_hash, const JournalParameters& parameters);
-// `run_hash`: of registrations; not set: it is the run.
+// `run_hash`: set for registrations, not set for the run file.
 std::string text_header(std::optional<std::uint64_t> run_hash, const std::string& text);
 std::uint64_t run_hash_of(const std::string& run);
 

@@ -34,13 +34,13 @@ class OpenRound {
   explicit OpenRound(std::int64_t round) : round_(round) {}
 
   std::int64_t round() const noexcept { return round_; }
-  const std::vector<HeldBallot>& ballots() const noexcept { return ballots_; }  // as they came
+  const std::vector<HeldBallot>& ballots() const noexcept { return ballots_; }  // by arrival
   const HeldBallot* of(int number) const;
   void add(HeldBallot ballot);
   void remove(int number);
 
-  // The largest group of ballots with equal parameters and scalars; of equally large groups the one
-  // that began first. If `known` is set, the ballots with this hash.
+  // The largest group of ballots with equal parameters and scalars; of equally large groups the
+  // first to begin. If `known` is set, only ballots with this hash count.
   std::vector<const HeldBallot*> group(std::optional<std::uint64_t> known) const;
 
  private:
@@ -56,10 +56,10 @@ int quorum_of(const QuorumOptions& options, int waited_for);
 struct Votes {
   int in_group = 0;       // ballots of the group
   int waited_for = 0;     // workers waited for
-  int waited_and_in = 0;  // those with a ballot in any group
+  int waited_and_in = 0;  // workers waited for that have a ballot in any group
 };
 enum class Close { kNot, kAll, kQuorum };
-// `quorum_at`: since when there is a quorum; `window`: of grace after it.
+// `quorum_at`: when the quorum was reached; `window`: the grace window after it.
 Close may_close(const QuorumOptions& options, const Votes& votes, std::optional<Time> quorum_at,
                 Seconds window, Time now);
 

@@ -37,7 +37,7 @@ struct QuorumOptions {
 // An operator's orders during a run, which override the options and the workers' settings.
 struct Orders {
   std::optional<int> min_workers = {}, quorum = {};
-  std::optional<std::int64_t> steps = {};       // the run's length, if it is longer
+  std::optional<std::int64_t> steps = {};       // the run's length, at least the settings'
   std::optional<std::int64_t> last_round = {};  // the run's last round
   std::set<std::string> ejected = {};           // names of refused workers
 
@@ -48,7 +48,7 @@ struct CoordinatorOptions {
   std::filesystem::path folder = {};  // of the journal
   QuorumOptions quorum = {};
   Weighting weighting = Weighting::kEqual;
-  std::optional<int> most_weight = {};  // of a worker; not set: 65535 given, 2 learned
+  std::optional<int> most_weight = {};  // of a worker; not set: 65535, or 2 for kLearned
   Seconds dead_after{15};               // without a call
   std::uint32_t heartbeat_ms = 3000;
   std::uint32_t most_wait_ms = 60'000;  // of WaitRound
@@ -56,7 +56,7 @@ struct CoordinatorOptions {
   int registrations_per_minute = 600;   // new names
   int attempts_per_minute = 120;        // registrations, per certificate or address
   std::int64_t parameters_every = 100;  // rounds between kept parameters; 0: only the first
-  // The coordinator applies records itself (coord/shadow.h) and asks no worker for parameters.
+  // The coordinator applies records itself (coord/shadow.h) and requests no worker's parameters.
   bool shadow = false;
   bool retain_all = true;  // false: only records since the older of the newest two parameters
   std::size_t segment_bytes = std::size_t{256} << 20;

@@ -6,7 +6,7 @@
 
 namespace pride::coord {
 
-// The session is not known: register, then send the open round's ballot again.
+// The coordinator has no such session: register, then send the open round's ballot again.
 inline constexpr std::string_view kRegisterAgain = "register again";
 
 // The coordinator is about to end. It may be restarted, so repeat the call.
@@ -17,11 +17,11 @@ inline constexpr std::string_view kMakeLonger =
     "; a line `steps N` in the coordinator's control.txt makes a run longer";
 inline constexpr std::string_view kEjected = "the operator has ejected this worker from the run";
 
-// In temporary refusals.
+// Parts of temporary refusals.
 inline constexpr std::string_view kTooOften = " registrations a minute ";
 inline constexpr std::string_view kNotYetValid = "is not valid before ", kExpired = "has expired";
 
-// The client adds the place of this worker's secret.
+// The client adds where this worker's secret is.
 inline constexpr std::string_view kOtherSecret = "belongs to a worker with another secret";
 
 }  // namespace pride::coord

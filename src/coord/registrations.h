@@ -37,8 +37,8 @@ class Registrations {
 
   explicit Registrations(const CoordinatorOptions& options);
 
-  // The number of the name, which is the certificate's if there is one. Without a certificate the
-  // name belongs to the holder of its secret.
+  // The number of the name. A certificate determines the name. Without a certificate the name
+  // belongs to the holder of its secret.
   Found find_or_add(const std::string& name, std::string_view secret, int vote_weight,
                     const Peer& peer, Time now);
 

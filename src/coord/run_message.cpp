@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kMostCoordinates = std::uint64_t{1} << 40;
 constexpr std::size_t kMostGroups = 4096;
-constexpr std::size_t kLongestText = 80;  // of a value in a refusal
+constexpr std::size_t kLongestText = 80;  // letters of a value in a refusal
 constexpr std::ptrdiff_t kBefore = 20;    // letters shown before the first difference
 constexpr const char* kSteps = "steps";   // a setting
 constexpr std::uint64_t kMostBuckets = std::uint64_t{1} << 22;
@@ -25,7 +25,7 @@ std::string shape_text(const TensorSpec& tensor) {
   return text + "]";
 }
 
-// Layout refuses negative sizes; this also refuses those whose product overflows.
+// Refuses negative sizes, as Layout does, and sizes whose product overflows.
 void check_sizes(const RunDescription& run) {
   std::uint64_t all = 0;
   for (const TensorSpec& tensor : run.tensors) {
@@ -99,7 +99,7 @@ void compare_groups(const RunDescription& run, const RunDescription& worker, Dif
               {"weight decay", &ParamGroup::weight_decay}};
   const auto text = [](const std::optional<double>& value) {
     if (!value) return std::string("none");
-    char digits[32];  // all dimensions that identify it
+    char digits[32];  // the shortest digits that identify the value
     return std::string(digits, std::to_chars(digits, digits + sizeof digits, *value).ptr);
   };
   for (std::size_t g = 0; g < run.groups.size(); ++g) {
@@ -110,7 +110,7 @@ void compare_groups(const RunDescription& run, const RunDescription& worker, Dif
   }
 }
 
-// Lines "name=value"; nothing if it has another one.
+// The settings, if all lines are "name=value"; otherwise not set.
 std::optional<Values> values_of(const std::string& settings) {
   Values values;
   std::istringstream lines(settings);
@@ -138,7 +138,7 @@ void compare_settings(const std::string& run, const std::string& worker, std::in
               dots + shortened(worker.substr(from)));
 }
 
-// The first of them: of another model all are others.
+// Reports only the first difference: another model differs in nearly every tensor.
 void compare_tensors(const RunDescription& run, const RunDescription& worker, Differences& all) {
   if (all.compare("the number of tensors", run.tensors.size(), worker.tensors.size())) return;
   for (std::size_t i = 0; i < run.tensors.size(); ++i) {

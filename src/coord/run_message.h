@@ -20,11 +20,11 @@ std::string encode_run(const RunDescription& run, const std::string& id = {});
 // of at most 2^40 coordinates, and existing groups.
 RunDescription decode_run(std::string_view bytes);
 
-// Of the settings' line "steps=300"; 0: there is none.
+// The number in the settings' line "steps=300"; 0: there is no such line.
 std::int64_t steps_of(const RunDescription& run);
 
-// "method: the run has dlion-vote, this worker lion-cub; ...": all differences. `steps`: of a
-// lengthened run; a worker may have the old number or this one.
+// "method: the run has dlion-vote, this worker lion-cub; ...": all differences. `steps`: the length
+// of a lengthened run; a worker may have the old length or this one.
 std::optional<std::string> difference(const RunDescription& run, const RunDescription& worker,
                                       std::int64_t steps = 0);
 

@@ -31,8 +31,8 @@ class Serving {
   // Largest sum of weights; 0: the method has none.
   virtual std::int64_t most_votes() const = 0;
 
-  // Throws CommError, naming the worker and the frame. `voter`: with its registered weight, which
-  // is in its frames, whatever weight the coordinator gives it.
+  // Throws CommError, naming the worker and the frame. `voter` has its registered weight, which its
+  // frames carry, even if the coordinator gives it another weight.
   virtual void check_ballot(std::int64_t round, std::uint64_t scalars_digest, Voter voter,
                             std::span<const std::byte> ballot) const = 0;
   virtual std::vector<std::byte> serve(
@@ -40,8 +40,8 @@ class Serving {
       std::span<const std::span<const std::byte>> ballots) const = 0;
 
   virtual bool has_signs() const = 0;  // in ballots
-  // At most `most` words of signs, at places that depend only on `key`, the same for all ballots of
-  // a round. Bits without a coordinate are 0 in `mask`. Empty: the ballots have no signs.
+  // At most `most` words of signs. Their positions depend only on `key`, and are the same for all
+  // ballots of a round. Bits without a coordinate are 0 in `mask`. Empty: ballots have no signs.
   struct Signs {
     std::vector<std::uint64_t> words, mask;
   };

@@ -1,5 +1,5 @@
-// Shadow: the workers' shared parameters and state, updated by applying records. With one a
-// coordinator knows the hash before each round and needs no worker's parameters.
+// Shadow: the workers' shared parameters and state, updated by applying records. A coordinator with
+// a shadow computes the hash before each round itself, and needs no worker's parameters.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace pride::coord {
 
-// The worker's options that are not in the records.
+// The optimizer's options that records do not contain.
 OptimizerOptions options_of(const RunDescription& run);
 
 class Shadow {
@@ -26,11 +26,11 @@ class Shadow {
 
   // Parameters before a round, as workers send them. REQUIRES: Serving::parameter_floats().
   void take(std::int64_t before_round, std::span<const float> params);
-  // Throws CommError, and has changed nothing, unless it is the record of the next round, for
-  // parameters with this hash. REQUIRES: take() was called.
+  // Throws CommError, and has changed nothing, unless the record is of round() and has hash().
+  // REQUIRES: take() was called.
   void apply(std::span<const std::byte> record, const std::string& where);
 
-  std::int64_t round() const;  // round before which the parameters are; -1: none yet
+  std::int64_t round() const;  // the parameters are those before this round; -1: none yet
   FlatBuffer params() const;
   std::uint64_t hash() const;
 

@@ -9,7 +9,7 @@
 namespace pride::coord {
 namespace {
 
-// Not set: no coordinate is used by both.
+// The share of equal signs. Not set: no coordinate is used by both.
 std::optional<double> agreement_of(const Serving::Signs& a, const Serving::Signs& b) {
   std::int64_t same = 0, seen = 0;
   for (std::size_t w = 0; w < std::min(a.words.size(), b.words.size()); ++w) {
@@ -21,8 +21,8 @@ std::optional<double> agreement_of(const Serving::Signs& a, const Serving::Signs
   return static_cast<double>(same) / static_cast<double>(seen);
 }
 
-// The upper one of an even number: so fewer than half of the workers cannot move the others'
-// median. REQUIRES: not empty.
+// The upper median, so that fewer than half of the workers cannot move the others' median.
+// REQUIRES: not empty.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + std::ssize(values) / 2;
   std::ranges::nth_element(values, middle);
@@ -58,8 +58,8 @@ void LearnedWeights::learn(int number, double agreement) {
 }
 
 void LearnedWeights::recall(int number, int weight, int largest) {
-  // only their proportions are known: assume that the largest belongs to a worker that is right at
-  // 3 of 4, and the median other worker, too
+  // a record has only the proportions of weights: assume that the worker with the largest weight
+  // is right at 3 of 4 coordinates, and the median other worker, too
   const double odds = std::pow(3.0, static_cast<double>(weight) / largest);
   const double right = odds / (1 + odds);
   learn(number, 0.5 + 0.5 * (2 * right - 1) * 0.5);
@@ -85,8 +85,8 @@ std::vector<int> LearnedWeights::weights(std::span<const int> numbers) const {
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const auto found = agreement(numbers[i]);
     if (!found) continue;
-    // no weight above the median worker's: chance puts an honest one there, and the others would
-    // lose votes
+    // no weight is above the median worker's: by chance an honest worker would get it, and the
+    // others would lose votes
     const double most_c = std::min(std::sqrt(typical), 1 - 2 * kLeastWrong);
     const double c = std::clamp((2 * *found - 1) / std::sqrt(typical), 0.0, most_c);
     odds[i] = std::log((1 + c) / (1 - c));

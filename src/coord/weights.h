@@ -3,13 +3,13 @@
 // Source: Nitzan and Paroush 1982: the vote that is right most often weighs voters by
 //         ln((1-p)/p), p = the probability that a voter is wrong. signSGD-FV (arXiv:2403.16372)
 //         estimates p on the server, from agreement with results.
-// Deviates: p is from agreement with the median other worker, on a sample of coordinates: with the
-//         result of the others, two that send the same signs look right to each other and outvote
-//         six honest ones; a minority moves no median. It is averaged over all rounds up to fifty,
-//         then exponentially, and nobody weighs more than the median worker
-//         (docs/design/coordinator.md has what was measured). A worker is left out whose log odds
-//         are not half of a vote of the bound, so always one that is wrong half of the time, or
-//         more, where signSGD-FD (arXiv:2402.01340) would turn its votes over.
+// Deviates: p is from agreement with the median other worker, on a sample of coordinates. By
+//         agreement with the others' result, two workers that send the same signs would seem right
+//         and outvote six honest ones. A minority does not move a median. The average is over all
+//         rounds up to fifty, then exponential. No worker weighs more than the median worker
+//         (measured in docs/design/coordinator.md). A worker is left out if its log odds round to
+//         0 votes. So a worker that is wrong half of the time, or more, is always left out;
+//         signSGD-FD (arXiv:2402.01340) would invert its votes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,9 +22,9 @@
 
 namespace pride::coord {
 
-// Of each ballot: with each other one, the share of the sampled coordinates at which both have the
-// same sign, of those that both use; the median of these. Not set: there is no other ballot, or
-// none that uses the same coordinates.
+// For each ballot the median agreement with the other ballots: the share of equal signs among the
+// sampled coordinates that both ballots use. Not set: no other ballot uses any of these
+// coordinates.
 std::vector<std::optional<double>> agreements(std::span<const Serving::Signs> ballots);
 
 class LearnedWeights {
@@ -40,13 +40,13 @@ class LearnedWeights {
   explicit LearnedWeights(int most) : most_(most) {}
 
   void learn(int number, double agreement);
-  // As in the last record, whose largest weight was `largest`: after a restart.
+  // After a restart: from its weight in the last record, whose largest weight was `largest`.
   void recall(int number, int weight, int largest);
 
   std::optional<double> agreement(int number) const;  // the average
 
-  // Of these workers, from 0 to `most`; an unknown worker counts like their mean. All are 1 if no
-  // worker is right more often than wrong.
+  // The weights of these workers, from 0 to `most`. A worker without agreement() gets the mean of
+  // the others. All are 1 if no worker is right more often than wrong.
   std::vector<int> weights(std::span<const int> numbers) const;
 
  private:

@@ -17,18 +17,18 @@ namespace pride::coord {
 class WorkPool {
  public:
   explicit WorkPool(int threads, std::size_t most_tasks = std::numeric_limits<std::size_t>::max());
-  ~WorkPool();  // after the present tasks and those they add
+  ~WorkPool();  // runs the present tasks first, and those that they add
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 
-  // False if it has too many already: the task is dropped. Tasks do not throw.
+  // False: `most_tasks` wait already, and the task is dropped. REQUIRES: tasks do not throw.
   bool add(std::function<void()> task);
 
  private:
   void work();
 
   const std::size_t most_tasks_;
-  std::mutex mutex_;  // of the next two
+  std::mutex mutex_;  // guards the next two members
   std::deque<std::function<void()>> tasks_;
   bool over_ = false;
   std::condition_variable wake_;

@@ -1,6 +1,6 @@
-// The kernels of a device: each body once, for a chunk of coordinates. It is compiled by NVRTC for
-// a GPU, where a warp takes a chunk, and by the host's compiler for the device of the tests, where
-// a loop plays the lanes. libpride holds this file as a text, behind lanes.h and the other bodies.
+// Device kernels. Each body is written once, for a chunk of coordinates. NVRTC compiles it for a
+// GPU, where a warp runs a chunk; the host's compiler compiles it for the device of the tests,
+// where a loop runs the lanes. libpride embeds this file as text, after lanes.h and other bodies.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contracts and bits are those of src/kernels: float32, every operation rounded, no FMA.
@@ -26,7 +26,7 @@ PRIDE_BODY void widen(const Widen& j, u64 at) {
   for_chunk(at, j.n, [&](u32 lane, u32 h) { global(j.out)[index_of(at, lane, h)] = x(lane, h); });
 }
 
-// out = in: floats, halves, or bfloat16 alone, with `narrow`.
+// out = in. Each is floats or halves, or bfloat16 alone if its `narrow` is set.
 struct Copy {
   Halves in, out;
   u64 n;
@@ -130,7 +130,7 @@ PRIDE_BODY void lion_blend(const LionBlend& j, u64 at) {
   if (bad) lower(j.fault.slot, j.fault.tensor);
 }
 
-// kernels::pack_signs; with a fault at the guard no bits, and the fault is noted
+// kernels::pack_signs; if the guard has a fault, all bits become 0 and the fault is noted
 struct PackSigns {
   const float* p;
   u64* bits;
@@ -330,7 +330,7 @@ PRIDE_BODY void check(const Check& j, u64 at) {
   PRIDE_LEVEL_KERNELS
 
 #ifdef __CUDACC__
-// The job of a chunk, first[job] <= chunk < first[job + 1], which is `low` or a later one.
+// The job of a chunk: first[job] <= chunk < first[job + 1].  REQUIRES: it is not below `low`.
 PRIDE_BODY u32 job_of(const u64* first, u32 low, u32 n, u64 chunk) {
   if (chunk < first[low + 1]) return low;
   u32 high = n;  // first[low] <= chunk < first[high]
@@ -349,7 +349,7 @@ template <typename Job>
 inline constexpr u32 blocks_of = 3;
 template <>
 inline constexpr u32 blocks_of<Compress> = 2;
-// Jobs are copied into registers: after a store their fields would be read again.
+// Jobs are copied into registers: otherwise their fields would be read again after each store.
 #define PRIDE_KERNEL(name, Job)                                                          \
   extern "C" __global__ void __launch_bounds__(256, blocks_of<Job>)                      \
       pride_##name(const Job* __restrict__ jobs, const u64* __restrict__ first, u32 n) { \

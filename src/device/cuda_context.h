@@ -19,7 +19,7 @@ GpuFacts gpu_facts(const Driver& driver, int number);
 
 class PrimaryContext {
  public:
-  // Throws InvalidArgument where there is no such GPU, Error where it cannot be used.
+  // Throws InvalidArgument if there is no such GPU, Error if it cannot be used.
   PrimaryContext(const Driver& driver, int number);
   ~PrimaryContext();
   PrimaryContext(const PrimaryContext&) = delete;
@@ -29,7 +29,7 @@ class PrimaryContext {
   const GpuFacts& facts() const noexcept { return facts_; }
   const std::string& name() const noexcept { return name_; }  // "cuda:0 (NVIDIA H100 80GB HBM3)"
 
-  // The context is current in the calling thread until the end of this object's life.
+  // Makes the context current in the calling thread while this object lives.
   class Current {
    public:
     explicit Current(const PrimaryContext& context) : driver_(context.driver_) {

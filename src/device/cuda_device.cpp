@@ -9,13 +9,13 @@
 namespace pride::cuda {
 namespace {
 
-constexpr unsigned kThreads = 256;  // of a block, as the kernels' launch bounds
+constexpr unsigned kThreads = 256;  // of a block; the kernels' launch bounds
 constexpr std::uint64_t kBlocksPerMultiprocessor = 32;
 constexpr std::size_t kRingPart = 1 << 18;  // jobs of about 2,000 tensors
 
 Address address_of(const void* memory) { return reinterpret_cast<Address>(memory); }
 
-// Enough warps for all chunks, and no more than the GPU has a use for.
+// Enough warps for all chunks, at most kBlocksPerMultiprocessor.
 unsigned blocks_for(std::uint64_t chunks, int multiprocessors) {
   constexpr std::uint64_t warps = kThreads / device::kLanes;
   const auto most = kBlocksPerMultiprocessor * static_cast<std::uint64_t>(multiprocessors);
@@ -177,7 +177,7 @@ void CudaDevice::wait(Event event) { marks_->wait(event); }
 void CudaDevice::after(void* stream) { join(stream, stream_); }
 void CudaDevice::before(void* stream) { join(stream_, stream); }
 
-// The event may be recorded again at once: a stream waits for the state at the time of the call.
+// The event can be reused at once: cuStreamWaitEvent waits for its state at the time of the call.
 void CudaDevice::join(Stream from, Stream to) {
   if (from == to) return;
   const PrimaryContext::Current current(context_);

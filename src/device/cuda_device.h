@@ -15,10 +15,10 @@
 namespace pride::cuda {
 
 // A side stream of the GPU's primary context. Every call makes that context current in its thread
-// and restores what was. The null stream is the legacy default stream.
+// and restores the previous one. The null stream is the legacy default stream.
 class CudaDevice final : public Device {
  public:
-  // `image`: the kernels as a cubin or PTX. Throws InvalidArgument where there is no such GPU.
+  // `image`: the kernels as a cubin or PTX. Throws InvalidArgument if there is no such GPU.
   CudaDevice(const Driver& driver, int number, const std::string& image);
   ~CudaDevice() override;  // waits for the queue
 

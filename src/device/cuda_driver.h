@@ -1,5 +1,5 @@
 // The driver of CUDA, libcuda.so.1, opened at run time. Types and functions are declared here, so
-// that a build needs nothing of CUDA's.
+// that a build does not need CUDA.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,7 +26,7 @@ constexpr unsigned kNonBlockingStream = 1;            // does not wait for the n
 constexpr unsigned kBlockingSync = 1, kNoTiming = 2;  // of events
 constexpr unsigned kPortable = 1;                     // page-locked for all contexts
 
-// Name, symbol of the ABI that is used, parameters.
+// Name, symbol (the version of the ABI), parameters.
 #define PRIDE_CUDA_FUNCTIONS(X)                                                                 \
   X(cuInit, cuInit, unsigned)                                                                   \
   X(cuDriverGetVersion, cuDriverGetVersion, int*)                                               \
@@ -64,7 +64,7 @@ constexpr unsigned kPortable = 1;                     // page-locked for all con
   X(cuLaunchKernel, cuLaunchKernel, Function, unsigned, unsigned, unsigned, unsigned, unsigned, \
     unsigned, unsigned, Stream, void**, void**)
 
-// Of CUDA 11.2 and later.
+// Functions of CUDA 11.2 and later.
 #define PRIDE_CUDA_OPTIONAL(X)                                       \
   X(cuMemAllocAsync, cuMemAllocAsync, Address*, std::size_t, Stream) \
   X(cuMemFreeAsync, cuMemFreeAsync, Address, Stream)
@@ -77,10 +77,10 @@ struct Call {
 
 class Driver {
  public:
-  // Throws InvalidArgument: the library cannot be loaded, lacks a function, or finds no GPU.
+  // Throws InvalidArgument if the library cannot be loaded, lacks a function, or finds no GPU.
   explicit Driver(const std::string& library);
 
-  // Throws Error with call, error and `who` where the call fails.
+  // Throws Error with call, error and `who` if the call fails.
   template <typename... P, typename... A>
   void run(const std::string& who, const Call<P...>& call, A... arguments) const {
     const Result result = call.function(arguments...);
@@ -105,8 +105,8 @@ class Driver {
 #undef PRIDE_CUDA_MEMBER
 };
 
-// The driver of this process: the library that PRIDE_CUDA_DRIVER names, or libcuda.so.1. It is
-// looked for until one is found; throws as its constructor.
+// The driver of this process: the library that PRIDE_CUDA_DRIVER names, or libcuda.so.1. Until one
+// is found, each call searches again. Throws as the constructor does.
 const Driver& driver();
 
 }  // namespace pride::cuda

@@ -13,7 +13,7 @@ StreamMarks::~StreamMarks() {
   for (EventHandle event : idle_) driver.cuEventDestroy.function(event);
 }
 
-// Needs the lock.
+// REQUIRES: the lock.
 EventHandle StreamMarks::idle_event() {
   EventHandle event = nullptr;
   if (idle_.empty()) {
@@ -25,7 +25,7 @@ EventHandle StreamMarks::idle_event() {
   return event;
 }
 
-// Needs the lock. Marks that are done and have no waiters give their events back.
+// REQUIRES: the lock. Moves the events of marks that are done and have no waiters to idle_.
 void StreamMarks::retire(bool query) {
   const auto& is_done = context_.driver().cuEventQuery;
   while (!pending_.empty() && pending_.front().waiters == 0) {

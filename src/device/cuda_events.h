@@ -16,13 +16,13 @@ namespace pride::cuda {
 class StreamMarks {
  public:
   explicit StreamMarks(const PrimaryContext& context) : context_(context) {}
-  ~StreamMarks();  // REQUIRES: nobody waits
+  ~StreamMarks();  // REQUIRES: no thread waits
   StreamMarks(const StreamMarks&) = delete;
   StreamMarks& operator=(const StreamMarks&) = delete;
 
   std::uint64_t record(Stream stream);  // always the same stream; REQUIRES: the context is current
   void wait(std::uint64_t number);
-  std::size_t events();  // of the driver that exist
+  std::size_t events();  // number of existing driver events
 
  private:
   struct Mark {
@@ -36,7 +36,7 @@ class StreamMarks {
 
   const PrimaryContext& context_;
   std::mutex mutex_;         // guards the rest
-  std::list<Mark> pending_;  // in order; an element keeps its place while threads wait for it
+  std::list<Mark> pending_;  // ascending; a list, so that threads can wait for an element
   std::vector<EventHandle> idle_;
   std::uint64_t last_ = 0, done_ = 0;
 };

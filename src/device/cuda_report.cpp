@@ -1,4 +1,4 @@
-// What this machine has of CUDA, and devices by their number.
+// The report on this machine's CUDA, and devices by number.
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 #include <mutex>
@@ -13,7 +13,7 @@
 namespace pride {
 namespace {
 
-// NVRTC is looked for until one is found, as the driver is.
+// Until NVRTC is found, each call searches again, as for the driver.
 const cuda::Nvrtc& nvrtc() {
   static std::mutex mutex;  // guards `found`
   static auto& found = *new std::unique_ptr<const cuda::Nvrtc>;

@@ -1,5 +1,5 @@
-// Device: memory of its own and one queue of work that runs in order. device_space.h makes a space
-// for methods of it.
+// Device: memory, and one queue that runs its work in order. device_space.h makes a device a space
+// for methods.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,21 +28,21 @@ inline constexpr std::size_t kKernels = 0
 const char* name_of(Kernel kernel) noexcept;    // "lion_signs"
 std::size_t job_bytes(Kernel kernel) noexcept;  // size of its job
 
-// The jobs of one launch: `first[i]` is the number of the first chunk of job i; the last entry, one
-// more than there are jobs, is the number of all chunks. A chunk is kChunk coordinates.
+// The jobs of one launch. `first[i]` is the number of the first chunk of job i; one more entry is
+// the number of all chunks. A chunk is kChunk coordinates.
 struct Launch {
   Kernel kernel;
-  std::span<const std::byte> jobs;  // as many as first.size() - 1, of job_bytes(kernel) each
+  std::span<const std::byte> jobs;  // first.size() - 1 jobs of job_bytes(kernel) each
   std::span<const u64> first;
 };
 
-// The same on the host, whose memory the jobs must point at.
+// Runs the jobs on the host. REQUIRES: they point at the host's memory.
 void run_on_host(const Launch& launch);
 
 }  // namespace device
 
-// Calls come from the caller's thread of an optimizer, but for wait(), which any thread may call.
-// All but wait() return before the work is done. Failures of the device throw Error, naming the
+// Calls come from the thread that calls the optimizer; wait() may come from any thread. All but
+// wait() return before the work is done. If the device fails, they throw Error, which names the
 // call.
 class Device {
  public:
@@ -56,7 +56,7 @@ class Device {
 
   virtual std::string name() const = 0;  // "cuda:0 (NVIDIA H100 80GB HBM3)"
 
-  // What a user should read and no call failed for, since the last call of this; "" mostly.
+  // A warning for the user, once: problems with which no call failed. Usually "".
   virtual std::string warning() { return {}; }
 
   // Memory of the device, aligned to 256 bytes. free() may be called while queued work uses it, and
@@ -64,20 +64,20 @@ class Device {
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void free(void* memory) noexcept = 0;
 
-  // Page-locked memory of the host, aligned to 64 bytes. Nothing queued may use it when it is
-  // freed.
+  // Page-locked memory of the host, aligned to 64 bytes. free_host() REQUIRES that no queued work
+  // uses it.
   virtual void* allocate_host(std::size_t bytes) = 0;
   virtual void free_host(void* memory) noexcept = 0;
 
-  // Queued. Host memory must stay as it is until the copy is done.
+  // Queued. Host memory must not change until the copy is done.
   virtual void copy_in(void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_out(void* host, const void* device, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void fill(void* device, std::uint32_t word, std::size_t words) = 0;
   virtual void launch(const device::Launch& launch) = 0;  // the spans are copied at once
 
-  // Queued: a function of the caller's that queues work of its own on stream(), as a product of
-  // matrices; on a device without streams it runs in its turn, and may use the device's memory.
+  // Queues the caller's work: body() adds it to stream(), for instance a matrix product. On a
+  // device without streams body() is queued itself and may use the device's memory.
   virtual void call(const std::function<void()>& body) = 0;
   virtual void* stream() const noexcept = 0;  // a CUstream, or null
 

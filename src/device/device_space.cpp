@@ -56,7 +56,7 @@ void DeviceSpace::write_bytes(std::span<const std::byte> from, void* to) {
   device_->wait(device_->record());
 }
 
-// Every turn reuses the same memory: the queue runs in order, so earlier turns are done with it.
+// Every turn reuses the same memory. The queue runs in order, so earlier turns no longer use it.
 void* DeviceSpace::scratch(std::size_t bytes) {
   bytes = (bytes + kAligned - 1) / kAligned * kAligned;
   for (; block_ < blocks_.size(); ++block_, used_ = 0) {
@@ -134,7 +134,7 @@ void DeviceSpace::Batch::touch(const Range& range) {
   touched.emplace_hint(at, begin, end);
 }
 
-// The batch that a call can join: launched before a later batch, it must not touch what that does.
+// The batch that a call joins. The call then runs before later batches and must not touch theirs.
 DeviceSpace::Batch& DeviceSpace::batch_of(Kernel kernel, std::initializer_list<Range> ranges) {
   std::size_t b = 0;
   while (b < n_batches_ && batches_[b].kernel != kernel) ++b;

@@ -1,5 +1,5 @@
-// DeviceSpace: a device as a space of methods: their kernel calls as lists of jobs, and memory of
-// the device for the words of frames.
+// DeviceSpace: a device as a space for methods. It collects their kernel calls as lists of jobs,
+// and has device memory for the words of frames.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -111,7 +111,7 @@ class DeviceSpace final : public Space, public LevelKernels {
     const void* begin;
     std::size_t bytes;
   };
-  // Calls of one kernel that wait for launch, and the memory that they touch, as begin and end.
+  // Calls of one kernel that are not launched yet, and the memory that they touch (begin to end).
   struct Batch {
     device::Kernel kernel;
     std::vector<std::byte> jobs;
@@ -133,7 +133,7 @@ class DeviceSpace final : public Space, public LevelKernels {
   void flush();
   void* scratch(std::size_t bytes);
 
-  // The other half of what `f` touches.
+  // The lower halves of `f`.
   static Range lower_of(const ConstFloats& f) {
     return {f.lower, f.lower != nullptr ? f.n * sizeof *f.lower : 0};
   }
@@ -145,7 +145,7 @@ class DeviceSpace final : public Space, public LevelKernels {
   std::shared_ptr<std::uint32_t[]> found_;  // of any()
   std::vector<Batch> batches_;
   std::size_t n_batches_ = 0;  // in use; the others keep their memory
-  // memory for the words of frames, in blocks that are used from the first on
+  // memory for the words of frames, in blocks that are filled in order
   struct Block {
     std::shared_ptr<std::byte[]> memory;
     std::size_t bytes = 0;

@@ -1,4 +1,4 @@
-// The kernels of a device for levels of few bits.
+// DeviceSpace: the kernels for levels of few bits.
 // SPDX-License-Identifier: Apache-2.0
 #include "device/device_space.h"
 #include "device/jobs.h"

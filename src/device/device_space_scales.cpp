@@ -1,4 +1,4 @@
-// The kernels of a device with scales of blocks.
+// DeviceSpace: the kernels for signs with a scale per block.
 // SPDX-License-Identifier: Apache-2.0
 #include "device/device_space.h"
 #include "device/jobs.h"

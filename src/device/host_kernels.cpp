@@ -1,4 +1,4 @@
-// The bodies of a device's kernels as functions of the host.
+// The bodies of device kernels as functions of the host.
 // SPDX-License-Identifier: Apache-2.0
 #include <iterator>
 

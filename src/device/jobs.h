@@ -1,4 +1,4 @@
-// Arguments of a space's kernels as a device's kernels have them.
+// Converts arguments of a space's kernels to those of device kernels.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@ inline Hash hash_of(const kernels::HashWords& h) {
 inline Values values_of(const pride::Values& v) {
   return {v.data, static_cast<u32>(v.dtype), v.factor, v.scale};
 }
-// Those of kernels that only read are not written.
+// The casts are safe: kernels do not write to what is const in the space's interface.
 inline void* data_of(const ConstFloats& f) {
   return f.halved() ? static_cast<void*>(const_cast<u16*>(f.upper)) : const_cast<float*>(f.data);
 }

@@ -40,7 +40,7 @@ std::string unwritable(const fs::path& path, const std::string& reason) {
   return concat("cannot write ", path.string(), ": ", reason);
 }
 
-// Of this process alone, in the folder of the file that it becomes.
+// A name that only this process uses, in the folder of the final file.
 fs::path pending_file(const fs::path& file) {
   static std::atomic<unsigned> count{0};
   return concat(file.string(), ".", ::getpid(), ".", ++count);
@@ -50,7 +50,7 @@ fs::path pending_file(const fs::path& file) {
 
 fs::path cache_folder() {
   if (const std::string named = value_of("PRIDE_CACHE"); !named.empty()) return named;
-  // its specification says that a relative path is ignored
+  // the specification of XDG_CACHE_HOME says to ignore a relative path
   const fs::path shared = value_of("XDG_CACHE_HOME");
   if (shared.is_absolute()) return shared / "pride";
   const fs::path home = value_of("HOME");

@@ -12,7 +12,7 @@ namespace pride::cuda {
 namespace {
 
 struct Images {
-  std::mutex mutex;  // guards the rest, and is held while one is compiled
+  std::mutex mutex;  // guards the rest; held while an image is compiled
   std::map<std::uint64_t, std::shared_ptr<const std::string>> of_process;
   bool warned = false;
 };

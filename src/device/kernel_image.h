@@ -19,13 +19,13 @@ std::string kernel_source();  // all, as one source
 struct KernelImage {
   std::shared_ptr<const std::string> bytes;  // a cubin or PTX
   Target target;
-  std::string warning;  // why they could not be kept; once in a process
+  std::string warning;  // why the image could not be cached; once in a process
 };
 
 std::uint64_t image_key(const Nvrtc& nvrtc, int chip, const std::string& source);
 
-// From this process, from the folder, or compiled and kept in both. Threads may call it at once:
-// one of them compiles. Throws as Nvrtc does.
+// The image that this process or the folder has; otherwise it is compiled and kept in both. Threads
+// may call this at once: one of them compiles. Throws as Nvrtc does.
 KernelImage kernel_image(const Nvrtc& nvrtc, int chip, const std::string& source,
                          const std::filesystem::path& folder);
 

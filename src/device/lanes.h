@@ -1,6 +1,6 @@
-// The words that kernels of a device are written in: lanes, values in their types, chunks. On a GPU
-// a warp plays the lanes, on the host a loop. libpride holds this file as a text, in front of
-// scale_bodies.h, level_bodies.h and bodies.h: no includes, no libraries.
+// Types and functions of device kernels: lanes, values in their dtypes, chunks. The lanes are a
+// warp on a GPU and a loop on the host. libpride embeds this file as text, before the other files
+// of bodies: no includes, no libraries.
 // SPDX-License-Identifier: Apache-2.0
 //
 #pragma once
@@ -36,7 +36,7 @@ constexpr u32 kNoTensor = 0xFFFFFFFFu;
 
 // ---- Lanes --------------------------------------------------------------------------------------
 
-// each(f) calls f(lane) for all lanes; ballot(f) has bit `lane` = f(lane); Lanes<T>: a T for each.
+// each(f) calls f(lane) for all lanes; bit `lane` of ballot(f) is f(lane); Lanes<T>: a T per lane.
 #ifdef __CUDACC__
 template <typename F>
 PRIDE_BODY void each(F f) {
@@ -51,13 +51,13 @@ struct Lanes {
   T value;
   PRIDE_BODY T& operator[](u32) { return value; }
 };
-// The same pointer. The compiler learns that it is one to the memory of the GPU.
+// The same pointer. It tells the compiler that the pointer is to global memory.
 template <typename T>
 PRIDE_BODY T* global(T* at) {
   __builtin_assume(__isGlobal(at));
   return at;
 }
-// By one lane.
+// One lane writes.
 PRIDE_BODY void store(u64* at, u64 word) {
   if (threadIdx.x % kLanes == 0) *global(at) = word;
 }
@@ -67,12 +67,12 @@ PRIDE_BODY void lower(u32* slot, u32 value) {
 PRIDE_BODY float root(float x) { return __fsqrt_rn(x); }
 PRIDE_BODY double root(double x) { return __dsqrt_rn(x); }
 PRIDE_BODY i32 nearest(float x) { return __float2int_rn(x); }  // ties to even
-// What the lanes `by` further on have, round the warp.
+// Each lane gets the value of the lane `by` further on, modulo the warp's size.
 template <typename T>
 PRIDE_BODY Lanes<T> turned(Lanes<T>& x, u32 by) {
   return {__shfl_sync(0xFFFFFFFFu, x.value, (threadIdx.x + by) % kLanes)};
 }
-// What lane 0 has.
+// The value of lane 0.
 template <typename T>
 PRIDE_BODY T first_of(Lanes<T>& x) {
   return __shfl_sync(0xFFFFFFFFu, x.value, 0);
@@ -119,8 +119,8 @@ inline T* global(T* at) {
 // As pride::DType.
 constexpr u32 kFloat32 = 0, kBFloat16 = 1, kFloat16 = 2;
 
-// Values of a tensor in their own type, each times `factor` and, unless that is null, what is at
-// `scale`.
+// Values of a tensor in their own dtype. Reads multiply them by `factor` and, unless that is null,
+// by the float at `scale`.
 struct Values {
   const void* data;
   u32 dtype;
@@ -185,19 +185,19 @@ struct Betas {
 struct Rate {
   float decay, lr;
 };
-// Where a tensor with a NaN or Inf is noted: the lowest number stays.
+// The word in which a tensor with a NaN or Inf is noted. The lowest number stays.
 struct Fault {
   u32* slot;
   u32 tensor;
 };
-// A word that a fault may be noted in, or null: a job that has one there is left out.
+// Whether a fault was noted in a guard, which may be null. Such jobs are skipped.
 PRIDE_BODY bool is_faulty(const u32* guard) { return guard != nullptr && *guard != kNoTensor; }
 
-// The coordinates of a lane in the chunk from `at` on are at + 32 h + lane, h = 0 to 7. A body
-// fetches all that it reads before it writes: so a lane has eight loads of each array in flight.
+// In the chunk from `at` on, a lane has the coordinates at + 32 h + lane, h = 0 to 7. A body
+// fetches everything before it writes, so that a lane has eight loads of each array in flight.
 PRIDE_BODY u32 count_of(u64 at, u64 n) { return n - at < kChunk ? (u32)(n - at) : (u32)kChunk; }
 
-// Calls f(lane, h) for those below n.
+// Calls f(lane, h) for the chunk's coordinates below n.
 template <typename F>
 PRIDE_BODY void for_chunk(u64 at, u64 n, F f) {
   const u32 count = count_of(at, n);
@@ -223,7 +223,7 @@ PRIDE_BODY void fill(Chunk<T>& out, T value) {
     each([&](u32 lane) { out(lane, h) = value; });
   }
 }
-// Those from n on are zeros.
+// Coordinates from n on become 0.
 template <typename T>
 PRIDE_BODY void fetch(Chunk<T>& out, const T* in, u64 at, u64 n) {
   const u32 count = count_of(at, n);
@@ -266,7 +266,7 @@ struct Halves {
   void* data;  // floats, or with `lower` the upper halves
   u16* lower;
 };
-// Floats, or bfloat16. A type of its own: with three kinds in one, kernels ran out of registers.
+// Floats, or bfloat16. Separate from Halves: with all three in one type, kernels lacked registers.
 struct Stored {
   void* data;
   u64 narrow;  // not 0: bfloat16
@@ -333,7 +333,7 @@ PRIDE_BODY void fetch(Words& out, const u64* bits, u64 at, u64 n) {
   }
 }
 
-// Whether f(lane, h) for one of those below n; it is called for all of them.
+// Whether f(lane, h) is true for a coordinate below n. It is called for all of them.
 template <typename F>
 PRIDE_BODY bool any_of(u64 at, u64 n, F f) {
   Lanes<bool> found;
@@ -342,7 +342,7 @@ PRIDE_BODY bool any_of(u64 at, u64 n, F f) {
   return ballot([&](u32 lane) { return found[lane]; }) != 0;
 }
 
-// Bits of the signs; that of a zero comes from `zeros`.
+// Stores the sign bits. The bit of a zero comes from `zeros`.
 PRIDE_BODY void store_signs(u64* bits, u64 at, u64 n, const Hash& zeros, Chunk<float>& x) {
   const u32 count = count_of(at, n);
   PRIDE_UNROLL

@@ -37,7 +37,7 @@ void LaunchRing::next_part() {
 }
 
 void LaunchRing::allocate(std::size_t part_bytes) {
-  if (host_ != nullptr) device_.wait(device_.record());  // copies out of the old memory
+  if (host_ != nullptr) device_.wait(device_.record());  // copies read the old memory
   release();
   host_ = static_cast<std::byte*>(device_.allocate_host(kParts * part_bytes));
   on_device_ = static_cast<std::byte*>(device_.allocate(kParts * part_bytes));

@@ -9,8 +9,8 @@
 
 namespace pride::cuda {
 
-// The memory is in four parts, used in turn. A part is used again once the device has done what was
-// queued while it was in use.
+// The memory has four parts, used in turn. A part is reused once the device has done the work that
+// was queued while the part was in use.
 class LaunchRing {
  public:
   explicit LaunchRing(Device& device, std::size_t part_bytes)
@@ -22,8 +22,8 @@ class LaunchRing {
   struct Room {
     std::byte *host, *device;
   };
-  // Aligned to 256 bytes. It may wait; parts grow where they are too small. The caller queues the
-  // copy and what uses it before it calls this again.
+  // Aligned to 256 bytes. May wait; enlarges parts if needed. The caller queues the copy and the
+  // work that uses it before the next call.
   Room take(std::size_t bytes);
 
  private:
@@ -35,8 +35,8 @@ class LaunchRing {
   Device& device_;
   std::size_t size_;                          // of a part
   std::size_t part_ = 0;                      // in use
-  std::size_t used_ = 0;                      // bytes of it
-  std::array<Device::Event, kParts> left_{};  // when the others were left
+  std::size_t used_ = 0;                      // bytes of that part
+  std::array<Device::Event, kParts> left_{};  // for each part: when it was left
   std::byte *host_ = nullptr, *on_device_ = nullptr;
 };
 

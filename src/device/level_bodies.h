@@ -1,6 +1,6 @@
-// The kernels of levels of few bits: scales of the blend, levels, momenta that are averaged,
-// samples. libpride holds this file as a text, between scale_bodies.h and bodies.h, whose rules it
-// follows.
+// Device kernels for levels of few bits: scales of the blend, levels, averaged momenta, samples.
+// libpride embeds this file as text, between scale_bodies.h and bodies.h. The rules of bodies.h
+// apply.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contracts and bits are those of src/kernels: float32 and double, every operation rounded, no FMA.
@@ -33,7 +33,7 @@ struct Lines {
 };
 PRIDE_BODY i32 largest_of(u32 bits) { return (1 << (bits - 1)) - 1; }
 
-// Codes of a chunk, 0 from n on, into their lines.
+// Packs the codes of a chunk into their lines.  REQUIRES: codes from n on are 0.
 PRIDE_BODY void store_codes(const Lines& lines, u64 at, u64 n, Chunk<u32>& codes) {
   const u32 count = count_of(at, n);
   PRIDE_UNROLL
@@ -61,9 +61,9 @@ PRIDE_BODY float inverse_of(float step) { return step == 0 ? 0.0f : 1.0f / step;
 
 constexpr u32 kSumOfSizes = 0, kSumOfSquares = 1, kLargestSize = 2;
 
-// Measures u = beta1 m + (1-beta1) g (+ e) in scopes of `row` coordinates. A scope is cut in parts
-// at multiples of kScaleBlock; the first part begins at `lead`. A warp takes a part and writes one
-// number to `sums`, or, with a single scope, the size of a level to `steps`.
+// Measures u = beta1 m + (1-beta1) g (+ e) in scopes of `row` coordinates. A scope begins at
+// coordinate `lead` of a block and is cut into parts at blocks. A warp measures a part. It writes
+// one number to `sums` or, if there is a single scope, the size of a level to `steps`.
 struct Measure {
   Values g;
   const float *m, *e;  // e may be null
@@ -93,7 +93,7 @@ PRIDE_BODY float largest_of(Lanes<float>& x) {
   }
   return first_of(x);
 }
-// The size of a level, for the part's sum.
+// The size of a level, from the part's sum or largest magnitude.
 PRIDE_BODY float step_of(double sum, u64 n, u32 what, i32 largest) {
   double size = what == kLargestSize ? sum : sum / (double)n;
   if (what == kSumOfSquares) size = root(size);
@@ -150,7 +150,7 @@ struct Levels {
   float* m;
   const float *e, *steps;
   float* next;
-  u64 row, first;  // coordinate i has number (first + i) / row of the steps
+  u64 row, first;  // coordinate i uses steps[(first + i) / row]
   u64 n;
   Lines lines;
   void* integers;
@@ -158,7 +158,7 @@ struct Levels {
   Betas betas;
   Fault fault;
 };
-// Numbers of a chunk's steps.
+// Indices into `steps` for the coordinates of a chunk.
 struct Scopes {
   u64 row, base, rest;
   PRIDE_BODY Scopes(u64 row_, u64 first) : row(row_), base(first / row_), rest(first % row_) {}
@@ -219,9 +219,9 @@ PRIDE_BODY void levels(const Levels& j, u64 at) {
   if (bad) lower(j.fault.slot, j.fault.tensor);
 }
 
-// ---- Momenta that are averaged ------------------------------------------------------------------
+// ---- Averaged momenta ---------------------------------------------------------------------------
 
-// write_values() and read_values() of codecs/levels.h, in levels: 64 values share a scale.
+// write_values() and read_values() of codecs/levels.h with kLevels: 64 values share a scale.
 struct LevelValues {
   float* values;
   float* scales;
@@ -280,7 +280,7 @@ PRIDE_BODY void read_values(const LevelValues& j, u64 at) {
 
 // ---- Samples ------------------------------------------------------------------------------------
 
-// Of every stride-th coordinate from `first` on: u = beta1 m + (1-beta1) g (+ e).
+// For every stride-th coordinate from `first` on: u = beta1 m + (1-beta1) g (+ e).
 struct SampleBlends {
   Values g;
   const float *m, *e;
@@ -303,8 +303,8 @@ PRIDE_BODY void sample_blends(const SampleBlends& j, u64 at) {
   });
 }
 
-// Of the same: the momentum, and the level that was sent: in lines; with one bit as a sign; as an
-// integer, with a width; or with no bits kNoLevel.
+// For the same coordinates: the momentum, and the level that was sent. It is in `lines`, as a sign
+// if bits is 1, or in `integers` if width is set. If bits is 0, it is kNoLevel.
 struct SampleLevels {
   const float* m;
   float* out;

@@ -15,7 +15,7 @@ class Library {
   explicit Library(const std::string& name);
 
   const std::string& path() const noexcept { return path_; }  // the file that was loaded
-  void* find(const char* symbol) const noexcept;              // null: it has none of this name
+  void* find(const char* symbol) const noexcept;              // null: no such symbol
   void* get(const char* symbol) const;                        // throws InvalidArgument instead
 
  private:

@@ -1,5 +1,5 @@
-// NoDevice: host memory that claims to be a device's, and work that is never done. It serves
-// queries before there is a device: a method checks its options when it is made.
+// NoDevice: host memory in the role of a device's, and work that never runs. It serves queries
+// before a device exists: a method checks its options when it is constructed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

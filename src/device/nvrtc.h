@@ -9,8 +9,8 @@
 
 namespace pride::cuda {
 
-// What is compiled for a chip. With `ptx` the driver compiles the rest, for a chip younger than
-// NVRTC.
+// The output of NVRTC for a chip: a cubin, or PTX if the chip is newer than NVRTC. The driver then
+// compiles the PTX.
 struct Target {
   int architecture = 0;  // 90 for sm_90
   bool ptx = false;
@@ -20,7 +20,7 @@ struct Target {
 
 class Nvrtc {
  public:
-  // Throws InvalidArgument: the library cannot be loaded or is older than CUDA 11.2.
+  // Throws InvalidArgument if the library cannot be loaded or is older than CUDA 11.2.
   explicit Nvrtc(const std::string& library);
 
   const std::string& path() const noexcept { return library_.path(); }
@@ -28,10 +28,10 @@ class Nvrtc {
   std::vector<int> architectures() const;                           // ascending
 
   // The chip itself if NVRTC compiles for it, otherwise PTX for the newest older chip. Throws
-  // InvalidArgument if NVRTC compiles for younger chips only.
+  // InvalidArgument if NVRTC compiles only for newer chips.
   Target target_of(int chip) const;
 
-  // A cubin, or PTX. Throws Error with NVRTC's text, which holds no warnings otherwise.
+  // Returns a cubin or PTX. Throws Error with NVRTC's log.
   std::string compile(const std::string& source, const Target& target) const;
   static std::vector<std::string> options(const Target& target);
 
@@ -61,12 +61,12 @@ class Nvrtc {
   std::string version_;
 };
 
-// Files and names to try, in this order: PRIDE_NVRTC alone where it is set; what the process has
-// loaded; beside a loaded libtorch; toolkits (CUDA_HOME, CUDA_PATH, /usr/local/cuda); the system.
+// Files and names to try. If PRIDE_NVRTC is set, only that; else in this order: loaded libraries;
+// beside a loaded libtorch; toolkits (CUDA_HOME, CUDA_PATH, /usr/local/cuda); the system.
 std::vector<std::string> nvrtc_candidates(const std::vector<std::string>& loaded);
 
-// The first of them that can be used. Throws InvalidArgument with what was tried and what to
-// install.
+// Opens the first candidate that can be used. Throws InvalidArgument with what was tried and what
+// to install.
 Nvrtc find_nvrtc();
 
 }  // namespace pride::cuda

@@ -1,4 +1,4 @@
-// Where NVRTC may lie: in what the process has loaded, beside torch, in a toolkit, in the system.
+// The search for NVRTC: among loaded libraries, beside torch, in a toolkit, in the system.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdlib>
@@ -20,8 +20,8 @@ bool is_nvrtc(const std::string& file) {
          file.find("builtins") == std::string::npos && file.find(".alt.") == std::string::npos;
 }
 
-// Paths of files in a folder, those with the longest versions first: newest, and no link for
-// builds.
+// Paths of the wanted files in a folder, in descending order: new versions first, the link for
+// builds last.
 std::vector<std::string> files_of(const fs::path& folder,
                                   const std::function<bool(const std::string&)>& wanted) {
   std::vector<std::string> found;
@@ -50,7 +50,7 @@ void add_torch(const std::vector<std::string>& loaded, std::vector<std::string>&
          files_of(nvidia, [](const std::string& name) { return name.starts_with("cu"); })) {
       add_folder(fs::path(part).lexically_normal() / "lib", candidates);
     }
-    return;  // all lie in one folder
+    return;  // all libraries of torch lie in one folder
   }
 }
 
@@ -66,8 +66,8 @@ void add_toolkits(std::vector<std::string>& candidates) {
   }
 }
 
-// An NVRTC without RUNPATH does not find the library of its built-ins beside it, unless it is
-// loaded.
+// An NVRTC without RUNPATH does not find the library of its built-ins beside it, unless that
+// library is loaded.
 void load_builtins(const std::string& nvrtc) {
   const auto builtins = [](const std::string& file) {
     return file.starts_with("libnvrtc-builtins.so.");

@@ -1,4 +1,4 @@
-// Bodies of kernels, as in bodies.h: the update rules on a gradient that is known.
+// Device kernels of the update rules for a given gradient. The rules of bodies.h apply.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
-// The kernels of methods with scales of blocks: scaled signs with error feedback. libpride holds
-// this file as a text, between lanes.h and bodies.h, whose rules it follows.
+// Device kernels for signs with a scale per block and error feedback. libpride embeds this file as
+// text, between rule_bodies.h and level_bodies.h. The rules of bodies.h apply.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contracts and bits are those of src/kernels: float32 and double, every operation rounded, no FMA.
@@ -22,7 +22,7 @@ struct Partial {
   PRIDE_BODY Partial() {
     each([&](u32 lane) { of[lane] = 0; });
   }
-  // Coordinates in their order; zeros add nothing.
+  // Adds the coordinates in their order. Zeros do not change the sums.
   PRIDE_BODY void add(Chunk<float>& x, bool squares) {
     PRIDE_UNROLL
     for (u32 h = 0; h < kLoads; ++h) {
@@ -48,17 +48,17 @@ struct Partial {
 // ---- Blocks -------------------------------------------------------------------------------------
 
 // The first coordinate of a job is coordinate `lead` of its block. The job's part of block k begins
-// at begin_of(k). A kernel over blocks has n = kChunk for each.
+// at begin_of(k). A kernel over blocks has n = kChunk times the number of blocks.
 PRIDE_BODY u64 begin_of(u64 k, u64 lead) { return k == 0 ? 0 : k * kScaleBlock - lead; }
 PRIDE_BODY u64 end_of(u64 k, u64 lead, u64 n) {
   const u64 end = (k + 1) * kScaleBlock - lead;
   return end < n ? end : n;
 }
 
-// Scales of a chunk's coordinates: a chunk has parts of two blocks at most, cut at a multiple of
-// kLanes.
+// Scales of a chunk's coordinates. A chunk overlaps at most two blocks, and these meet at a
+// multiple of kLanes.
 struct ChunkScales {
-  u64 cut;  // the chunk's first coordinates, of block 0
+  u64 cut;  // coordinates from the chunk's start to the end of its first block
   float of[2];
   PRIDE_BODY ChunkScales(const float* scales, u64 lead, u64 at, u64 n) {
     const u64 k = (lead + at) / kScaleBlock;
@@ -78,12 +78,12 @@ struct Feedback {
   float keep, take, rate;
 };
 
-// The values from `at` on; without data none.
+// The values from `at` on. Null data stays null.
 PRIDE_BODY Values part_of(const Values& v, u64 at) {
   const u64 bytes = v.data == nullptr ? 0 : v.dtype == kFloat32 ? 4 * at : 2 * at;
   return {(const u8*)v.data + bytes, v.dtype, v.factor, v.scale};
 }
-// Without data: zeros.
+// Null data counts as zeros.
 PRIDE_BODY void fetch_or_zeros(Chunk<float>& out, const Values& in, u64 at, u64 n) {
   if (in.data == nullptr) {
     fill(out, 0.0f);
@@ -92,7 +92,7 @@ PRIDE_BODY void fetch_or_zeros(Chunk<float>& out, const Values& in, u64 at, u64 
   }
 }
 
-// kernels::feedback and compress, a block by a warp
+// kernels::feedback and compress; a warp runs a block
 struct Compress {
   Values g;
   const float *m, *e;
@@ -122,7 +122,7 @@ PRIDE_BODY void compress(const Compress& j, u64 at) {
     fetch(old, j.e + begin, c, n);
     for_chunk(c, n, [&](u32 lane, u32 h) { p(lane, h) = p(lane, h) + old(lane, h); });
     partial.add(p, j.squares != 0);
-    store_signs(j.bits + begin / 64, c, n, zeros, p);  // the last to read p: registers
+    store_signs(j.bits + begin / 64, c, n, zeros, p);  // last use of p, to save registers
   }
   const double mean = partial.sum() / (double)n;
   const float scale = (float)(j.squares != 0 ? root(mean) : mean);

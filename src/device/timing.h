@@ -1,4 +1,4 @@
-// Times of work that a device does.
+// Measures the times of work on a device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,9 +9,8 @@
 
 namespace pride::device {
 
-// Seconds of one call of `work`, which queues work on the device: measured until `seconds` are
-// over, at least `least` times. Short calls are repeated without a pause, and timed together for
-// 20 ms.
+// Times of one call of `work`, which queues work on the device. There are at least `least` of them,
+// and as many as take `seconds`. Calls are timed together in batches of at least 20 ms.
 std::vector<double> seconds_of_calls(Device& device, double seconds, int least,
                                      const std::function<void()>& work);
 

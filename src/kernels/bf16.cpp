@@ -22,7 +22,7 @@ namespace pride::kernels::HWY_NAMESPACE {
 constexpr std::uint32_t kQuietBit = 0x00400000, kHalf = 0x8000, kLower = 0xFFFF;
 constexpr std::int32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000;
 
-// The upper half of a float's rounded bits, or of a NaN with its quiet bit.
+// The upper half of a float's rounded bits, or of a NaN's bits with the quiet bit set.
 HWY_INLINE std::uint16_t upper_of(float value, std::uint32_t rounded) {
   if (value != value) rounded = std::bit_cast<std::uint32_t>(value) | kQuietBit;
   return static_cast<std::uint16_t>(rounded >> 16);
@@ -40,7 +40,7 @@ HWY_INLINE BitsVec upper_of(FloatVec value, BitsVec rounded) {
   const auto quiet = hn::Or(hn::BitCast(BitsTag(), value), hn::Set(BitsTag(), kQuietBit));
   return hn::ShiftRight<16>(hn::IfThenElse(nan_of(value), quiet, rounded));
 }
-// REQUIRES: at most 65535: then the saturation of the signed conversion changes nothing.
+// REQUIRES: values up to 65535; then the signed conversion does not saturate.
 HWY_INLINE void store_narrow(BitsVec values, std::uint16_t* out) {
   const hn::Rebind<std::uint16_t, FloatTag> d16;
   const hn::RebindToSigned<FloatTag> di;
@@ -112,7 +112,7 @@ void join_values(const std::uint16_t* upper, const std::uint16_t* lower, float* 
   for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
     const auto high = hn::ShiftLeft<16>(hn::PromoteTo(di, hn::LoadU(d16, upper + i)));
     const auto low = hn::PromoteTo(di, hn::LoadU(d16, lower + i));
-    const auto rest = hn::ShiftRight<16>(hn::ShiftLeft<16>(low));  // its sign
+    const auto rest = hn::ShiftRight<16>(hn::ShiftLeft<16>(low));  // sign extended
     const auto magnitude = hn::And(high, hn::Set(di, kMagnitude));
     const auto beyond =
         hn::Or(hn::Lt(hn::Add(magnitude, rest), hn::Zero(di)),

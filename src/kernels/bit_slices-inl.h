@@ -103,7 +103,7 @@ HWY_INLINE hn::Vec<D> hash_words(D d, HashWords ties, std::size_t k) {
   return hn::Load(d, words);
 }
 
-// Few rows: all rows of a vector of words, then the next vector.
+// For few rows: adds all rows at one vector of words, then moves to the next vector.
 template <std::size_t kPlanes, class D, class Finish>
 HWY_INLINE void count_by_words(D d, Rows rows, std::size_t begin, std::size_t end,
                                const Finish& finish) {
@@ -119,8 +119,8 @@ HWY_INLINE void count_by_words(D d, Rows rows, std::size_t begin, std::size_t en
 // short enough for the planes to stay in the L1 cache.
 inline constexpr std::size_t kChunkWords = 256;
 
-// Many rows: eight rows at a time over a chunk of words, the planes on the stack. With all rows
-// in turn for each vector, rows that lie a power of two apart evict each other from the caches.
+// For many rows: adds eight rows at a time over a chunk of words, with the planes on the stack. If
+// all rows were read for each vector, rows a power of two apart would evict each other from caches.
 template <std::size_t kPlanes, class D, class Finish>
 HWY_INLINE void count_by_rows(D d, Rows rows, std::size_t begin, std::size_t end,
                               const Finish& finish) {
@@ -159,7 +159,7 @@ void count_with(Rows rows, std::size_t n_words, const Finish& finish) {
 }
 
 // Calls finish(d, planes, k) with the counts of +1 at words k, k + 1, ... (as many as d has lanes)
-// for all n_words. `planes` is an array of 2 or more vectors that hold up to rows.size().
+// for all n_words. `planes` is an array of 2 or more vectors, enough for counts of rows.size().
 template <class Finish>
 void for_each_count(Rows rows, std::size_t n_words, const Finish& finish) {
   switch (std::bit_width(rows.size())) {

@@ -20,7 +20,7 @@ float widened(std::uint16_t half) {
 }
 
 // Below 2^-14 the sum with 0.5 has the last place of a binary16 denormal and is rounded by the
-// addition; above, half a last place is added, plus the last kept bit: ties go to even.
+// addition. Above, just under half a last place and the last kept bit are added: ties go to even.
 std::uint16_t rounded(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits & kSign, magnitude = bits ^ sign;

@@ -4,9 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Packed bits: coordinate i is bit (i % 64) of word i / 64; 1 means +1. A span of n coordinates has
-// words_for(n) words; unused bits of the last word are written as 0. No kernel allocates or throws;
-// no reads or writes outside the spans. Spans must not overlap unless stated. Any alignment of
-// float spans is allowed.
+// words_for(n) words; unused bits of the last word are written as 0, but may be 1 in `nonzero`.
+// No kernel allocates, throws, or accesses memory outside the spans. Spans must not overlap unless
+// stated. Any alignment of float spans is allowed.
 #pragma once
 
 #include <cstddef>
@@ -61,8 +61,8 @@ struct AdamScalars {
 // ---- Encode -------------------------------------------------------------------------------------
 
 // Per coordinate: u = beta1*m + (1-beta1)*g;  bit = u > 0, or the hash bit where u == 0 (either
-// zero);  m = beta2*m + (1-beta2)*g.  Where u or the new m is not finite, m is left as it was and
-// the bit is 0. Returns the first such index, or kAllFinite.
+// zero);  m = beta2*m + (1-beta2)*g.  Where u or the new m is not finite, m is unchanged and the
+// bit is 0. Returns the first such index, or kAllFinite.
 // REQUIRES: m.size() == g.size(); bits.size() == words_for(g.size()).
 // Reads 8 and writes 4.125 bytes per coordinate.
 std::size_t lion_sign_update(std::span<const float> g, const Blend& blend, HashWords zeros,

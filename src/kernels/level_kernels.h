@@ -1,5 +1,5 @@
-// LevelKernels: what methods with levels of few bits run on a device. On the host they have loops
-// of their own, over blocks in the L1 cache.
+// LevelKernels: device kernels of the methods with levels of few bits. On the host these methods
+// have their own loops, over blocks in the L1 cache.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,11 +26,11 @@ class LevelKernels {
     kernels::Blend blend;
     std::span<const float> m, e;
   };
-  // Of magnitudes of u: their sum, the sum of their squares, or the largest.
+  // A measure of u: the sum of magnitudes, the sum of squares, or the largest magnitude.
   enum class Size : std::uint32_t { kSum, kSquares, kLargest };
 
-  // sums: for each row of `row` coordinates one for each kScaleBlock of them, the last with the
-  // rest. REQUIRES: whole rows.
+  // Writes, for each row of `row` coordinates, one sum per kScaleBlock coordinates. The last sum of
+  // a row covers the rest. REQUIRES: whole rows.
   virtual void measure_rows(const BlendOf& u, Size size, std::size_t row,
                             std::span<double> sums) = 0;
   // The size of a level for each block, by Quantiser's rules.
@@ -45,7 +45,7 @@ class LevelKernels {
     std::span<std::byte> integers = {};
     std::size_t width = 0;
 
-    // Of kernels that only read them.
+    // For kernels that only read the lines.
     static Lines read(kernels::LevelShape shape, std::size_t first,
                       std::span<const std::uint64_t> words) {
       return {.shape = shape,
@@ -53,24 +53,24 @@ class LevelKernels {
               .words = {const_cast<std::uint64_t*>(words.data()), words.size()}};
     }
   };
-  // The size of a level of coordinate i is number (first + i) / row.
+  // Sizes of levels: that of coordinate i is of[(first + i) / row].
   struct Steps {
     std::span<const float> of;
     std::size_t row = 1, first = 0;
   };
-  // Levels of u, to the nearest;  m = beta2*m + (1-beta2)*g;  with e in u:  next = u - level*step.
+  // Rounds u to levels;  m = beta2*m + (1-beta2)*g;  if u has an e:  next = u - level*step.
   virtual void quantise(const BlendOf& u, const Steps& steps, std::span<float> m,
                         std::span<float> next, const Lines& lines, FaultSlot fault) = 0;
 
-  // write_values() and read_values() of codecs/levels.h, in levels. A scale at which the largest
+  // write_values() and read_values() of codecs/levels.h with kLevels. A scale at which the largest
   // level is not finite is a fault.
   virtual void write_values(std::span<const float> values, std::span<float> scales,
                             const Lines& lines, FaultSlot fault) = 0;
   virtual void read_values(std::span<const float> scales, const Lines& lines,
                            std::span<float> values) = 0;
 
-  // Of coordinates first, first + stride, ...: u; and afterwards m and the level sent, in lines, as
-  // integers, with one bit as a sign, or with no bits kNoLevel.
+  // Samples coordinates first, first + stride, ...: u; after the update m and the level sent. That
+  // is in lines or an integer; with 1 bit it is a sign, with 0 bits kNoLevel.
   struct Samples {
     std::size_t first = 0, stride = 1;
   };

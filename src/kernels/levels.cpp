@@ -126,7 +126,7 @@ void add_floats(std::span<const float> e, std::span<float> u) {
   for (; i < u.size(); ++i) u[i] = u[i] + e[i];
 }
 
-// Sixty-four levels into word 0 of lines that lie `width` words apart.
+// Packs 64 levels into word 0 of lines that lie `width` words apart.
 template <int kBits>
 HWY_INLINE void pack_word(const std::int8_t* q, std::size_t width, std::uint64_t* line) {
   constexpr auto kOffset = static_cast<std::uint8_t>(largest_level(kBits));

@@ -51,9 +51,9 @@ constexpr int level_at(std::span<const std::uint64_t> lines, LevelShape shape, s
 
 // ---- Encode -------------------------------------------------------------------------------------
 
-// u = beta1*m + (1-beta1)*g;  m = beta2*m + (1-beta2)*g.  Where either is not finite, m is left as
-// it was and u is 0. Returns the first such index, or kAllFinite.  Reads 8 and writes 8 bytes per
-// coordinate.
+// u = beta1*m + (1-beta1)*g;  m = beta2*m + (1-beta2)*g.  Where either is not finite, m is
+// unchanged and u is 0. Returns the first such index, or kAllFinite.  Reads 8 and writes 8 bytes
+// per coordinate.
 std::size_t lion_blend(std::span<const float> g, const Blend& blend, std::span<float> m,
                        std::span<float> u) noexcept;
 
@@ -73,8 +73,8 @@ void add(std::span<const float> e, std::span<float> u) noexcept;
 // REQUIRES: u and inv are finite. Reads 4 bytes and writes 1 per coordinate.
 void quantise(std::span<const float> u, float inv, int largest, std::span<std::int8_t> q) noexcept;
 
-// The same, rounded up where r < y - floor(y), y = u*inv kept within -largest..largest: without
-// bias where r is uniform in [0, 1).
+// The same, rounded up where r < y - floor(y), y = u*inv kept within -largest..largest. Unbiased if
+// r is uniform in [0, 1).
 void quantise(std::span<const float> u, float inv, int largest, std::span<const float> r,
               std::span<std::int8_t> q) noexcept;
 
@@ -85,7 +85,7 @@ void uniforms(const PhiloxKey& key, std::span<float> r) noexcept;
 void keep_level_error(std::span<const float> u, std::span<const std::int8_t> q, float step,
                       std::span<float> e) noexcept;
 
-// Levels of whole words into their lines, from word `first` on; codes after the last level are 0.
+// Packs levels into the lines from word `first` on. Codes after the last level are 0.
 // REQUIRES: lines.size() == shape.size().  Reads 1 and writes bits/8 bytes per coordinate.
 void pack_levels(std::span<const std::int8_t> q, LevelShape shape, std::size_t first,
                  std::span<std::uint64_t> lines) noexcept;
@@ -99,7 +99,7 @@ void levels_to_floats(std::span<const std::int8_t> q, float step, std::span<floa
 
 // ---- Vote ---------------------------------------------------------------------------------------
 
-// The lines of each rank, and the range of words to sum: n_words of them from `first` on.
+// The lines of each rank, and the first word to sum. The output has as many words as are summed.
 struct LevelRows {
   std::span<const std::uint64_t* const> lines;  // of whole shards; at most kMaxRows
   LevelShape shape;

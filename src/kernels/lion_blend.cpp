@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
-// Coordinates [begin, g.size()) one by one. Returns the first that is not finite.
+// Coordinates [begin, end) one by one. Returns the first that is not finite.
 std::size_t blend_rest(std::span<const float> g, const Blend& b, std::size_t begin, std::size_t end,
                        std::span<float> m, std::span<float> u) {
   std::size_t bad = kAllFinite;

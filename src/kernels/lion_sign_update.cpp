@@ -53,7 +53,7 @@ HWY_INLINE scalar::LionWord lion_word(const float* HWY_RESTRICT g, const Blend& 
   return out;
 }
 
-// The same of n < 64, the end of a tensor, filled up with zeros.
+// The same for n < 64 coordinates at the end of a tensor, padded with zeros.
 scalar::LionWord last_lion_word(const float* g, std::size_t n, const Blend& blend, HashWords zeros,
                                 std::size_t k, float* m) {
   alignas(64) float whole_g[64] = {}, whole_m[64] = {};

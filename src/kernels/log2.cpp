@@ -21,7 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
-// As sum_squares: one pass for each vector of partial products keeps every one in a register.
+// As in sum_squares, one pass per vector of partial products keeps that vector in a register.
 void multiply_by(std::span<const float> x, Product& product) {
 #if PRIDE_SIMD && HWY_HAVE_FLOAT64
   if (x.size() == kLogBlock) {

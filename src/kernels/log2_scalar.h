@@ -24,7 +24,7 @@ struct Product {
 
 namespace scalar {
 
-// Multiplies by |x| + 1e-12. 64 mantissas below 2 from a block leave room for the exponent.
+// Multiplies by |x| + 1e-12. A block multiplies 64 mantissas below 2: no product overflows.
 // REQUIRES: x.size() <= kLogBlock; mantissas below 2.
 inline void multiply_by(std::span<const float> x, Product& product) {
   for (std::size_t i = 0; i < x.size(); ++i) {

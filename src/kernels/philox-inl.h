@@ -75,7 +75,7 @@ inline void aligned_philox_words(const PhiloxKey& key, std::uint32_t purpose, st
 }
 #endif
 
-// The same from any coordinate on.
+// The same for any first coordinate.
 inline void philox_words(const PhiloxKey& key, std::uint32_t purpose, std::uint64_t coord,
                          std::uint32_t* out) {
   const std::size_t ahead = coord % 64;

@@ -1,5 +1,5 @@
-// Kernels of numbers below `base`, n_digits of them in 32 bits, where bit planes take
-// bit_width(base - 1) bits each.
+// Kernels that pack n_digits numbers below `base` into 32 bits. Bit planes would take
+// bit_width(base - 1) bits per number.
 // SPDX-License-Identifier: Apache-2.0
 //
 // A group of n_digits words of 64 coordinates becomes 64 packed words: packed word c of the group
@@ -35,23 +35,22 @@ constexpr Radix radix_of(std::uint32_t base) {
 
 // Bit planes, as `count` writes them, to packed words. Bit p of word k is in
 // planes[p * plane_stride + k].
-// REQUIRES: packed.size() is a whole number of groups; their words are in every plane; no number
-// reaches the base.
+// REQUIRES: packed.size() is a whole number of groups; every plane has their words; all numbers are
+// below the base.
 // Reads n_planes/8 and writes 4/n_digits bytes per coordinate.
 void pack_digits(std::span<const std::uint64_t> planes, std::size_t n_planes,
                  std::size_t plane_stride, Radix radix, std::span<std::uint32_t> packed) noexcept;
 
 // The inverse: the numbers of words [first_word, first_word + n_words) as bit planes. Bit p of word
-// first_word + k goes to planes[p * plane_stride + k]. REQUIRES: `packed` is whole groups, which
-// reach the last word; 2^n_planes >= base. Reads 4/n_digits and writes n_planes/8 bytes per
-// coordinate.
+// first_word + k goes to planes[p * plane_stride + k]. REQUIRES: `packed` has whole groups, up to
+// the last word; 2^n_planes >= base. Reads 4/n_digits and writes n_planes/8 bytes per coordinate.
 void unpack_digits(std::span<const std::uint32_t> packed, Radix radix, std::size_t first_word,
                    std::size_t n_words, std::size_t n_planes, std::size_t plane_stride,
                    std::span<std::uint64_t> planes) noexcept;
 
 // apply_counts from packed words: x = x*decay - lr*(S/world), S = 2*count - present, as
 // float(S) / float(world). x begins at coordinate 64 * first_word of `packed`.
-// REQUIRES: `packed` is whole groups, which reach the last coordinate of x.
+// REQUIRES: `packed` has whole groups, up to the last coordinate of x.
 // Reads 4 + 4/n_digits and writes 4 bytes per coordinate.
 void apply_packed_counts(std::span<const std::uint32_t> packed, Radix radix, std::size_t first_word,
                          int present, int world, Step step, std::span<float> x) noexcept;

@@ -33,7 +33,7 @@ HWY_INLINE std::uint64_t signs_of_word(const float* p, HashWords zeros, std::siz
   return bits;
 }
 
-// All sums of a word stay in registers while the rows go by.
+// All sums of a word stay in registers during the loop over rows.
 HWY_INLINE void mean_of_word(std::span<const ScaledRow> rows, std::size_t k, float divisor,
                              const float* e, float* out) {
   const FloatTag d;

@@ -15,8 +15,8 @@ namespace pride::kernels {
 // A scale covers the part of one tensor in one aligned range of this many flat coordinates.
 inline constexpr std::size_t kScaleBlock = 4096;
 
-// The scales of a span: one for each of those ranges that it has a part in. `lead` coordinates of
-// the first lie before the span. REQUIRES: `lead` is a multiple of 64.
+// The scales of a span: one for each range of kScaleBlock coordinates that it overlaps. `lead`
+// coordinates of the first range lie before the span. REQUIRES: `lead` is a multiple of 64.
 template <typename Float>
 struct BlockScales {
   std::span<Float> of;
@@ -41,7 +41,7 @@ struct Feedback {
   float keep = 0, take = 1, rate = 1;
 };
 
-// The packed signs of one rank and the size of its +1 and -1.
+// The packed signs of one rank, and the magnitude that they stand for.
 struct ScaledRow {
   const std::uint64_t* bits = nullptr;
   float scale = 0;
@@ -57,7 +57,7 @@ void feedback(std::span<const float> g, std::span<const float> m, std::span<cons
 void pack_signs(std::span<const float> p, HashWords zeros, std::span<std::uint64_t> bits) noexcept;
 
 // Sum of |x| in double, in the order of sum_squares: the same bits on every instruction set. NaN or
-// Inf among x makes the sum one of them.
+// Inf if x has one.
 double sum_abs(std::span<const float> x) noexcept;
 
 // C(p) = scale * sign(p): pack_signs, and the scale, which is not finite if p is not.

@@ -1,5 +1,5 @@
 // top_k and select: the entries of largest magnitude, exactly. A radix select on the bits of |v|,
-// which order as the magnitudes do.
+// whose order as integers is that of the magnitudes.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>

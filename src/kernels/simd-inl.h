@@ -25,9 +25,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 static_assert(std::endian::native == std::endian::little, "packed bits are stored as bytes");
 
-// The hardware's prefetcher stops at the end of a 4 KiB page. At the start of a page, prefetches
-// the first two lines of the next one, which restarts it there. `bytes`: processed from `at` before
-// the next call. Measured in docs/kernels.md; prefetches cannot fault.
+// The hardware's prefetcher stops at the end of a 4 KiB page. At the start of a page, this
+// prefetches the first two lines of the next page, which restarts the prefetcher there. `bytes`:
+// processed from `at` before the next call. Measured in docs/kernels.md; prefetches cannot fault.
 HWY_INLINE void prefetch_next_page(const float* at, std::size_t bytes) {
   constexpr std::uintptr_t kPage = 4096, kLine = 64;
   const auto address = reinterpret_cast<std::uintptr_t>(at);

@@ -1,5 +1,5 @@
-// Space: where a method's tensors and state lie and its kernels run: the host, at once; or a
-// device, in the order of its queue.
+// Space: the memory of a method's tensors and state, and where its kernels run: on the host at
+// once, on a device in the order of its queue.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace pride {
 
-// Where a kernel notes a tensor with a NaN or Inf: the lowest number stays.
+// A word in which a kernel notes a tensor with a NaN or Inf. The lowest number stays.
 struct FaultSlot {
   std::uint32_t* word = nullptr;
   std::uint32_t tensor = 0;
@@ -27,17 +27,17 @@ struct FaultSlot {
     if (tensor < *word) *word = tensor;
   }
 };
-// Such a word, or null: a kernel with a guard does nothing once a fault was noted there.
+// A word of faults, or null. A kernel with a guard does nothing if a fault was noted there.
 using Guard = const std::uint32_t*;
 
 class LevelKernels;
 
-// All floats, and all words but those called `frame`, lie in the space. A device runs kernels as if
-// in the order of their calls; calls of one kernel that depend on nothing between are one launch.
+// All floats lie in the space, and all words except those called `frame`. A device runs kernels as
+// if in the order of their calls. It merges independent calls of one kernel into one launch.
 class Space : public Memory {
  public:
   static Space& host();
-  static std::unique_ptr<Space> make_host();  // which counts by itself what it holds
+  static std::unique_ptr<Space> make_host();  // with its own count in held()
 
   // ---- Frames. On the host, kernels work in the frames themselves.
 
@@ -55,16 +55,16 @@ class Space : public Memory {
   std::span<const T> bring(std::span<const T> frame) {
     return {reinterpret_cast<const T*>(bring_bytes(std::as_bytes(frame))), frame.size()};
   }
-  // The word that kernels note faults in, and its copy to the host's.
+  // The word in which kernels note faults; report() copies it to the host's `word`.
   virtual std::uint32_t* watch(std::uint32_t& word) = 0;
   virtual void report(const std::uint32_t* watched, std::uint32_t& word) = 0;
 
   // ---- Words of faults that outlive a step's frames.
 
-  // So many of them, with no fault noted once forget() was called.
+  // Allocates n words of faults. The caller must call forget() on them before the first use.
   std::shared_ptr<std::uint32_t[]> fault_words(std::size_t n);
   virtual void forget(std::span<std::uint32_t> words) = 0;
-  virtual std::uint32_t fault_in(Guard word) = 0;  // waits for the work so far
+  virtual std::uint32_t fault_in(Guard word) = 0;  // waits for queued work
 
   // ---- The kernels of kernels/kernels.h.
 
@@ -74,7 +74,7 @@ class Space : public Memory {
                                 FaultSlot fault) = 0;
   virtual void lion_blend(const Values& g, const kernels::Blend& blend, Floats m,
                           std::span<float> u, FaultSlot fault, Guard guard = nullptr) = 0;
-  // With a fault at the guard: no bits, and the fault is noted.
+  // If the guard has a fault, all bits become 0 and `fault` is noted.
   virtual void pack_signs(std::span<const float> p, kernels::HashWords zeros,
                           std::span<std::uint64_t> bits, Guard guard, FaultSlot fault) = 0;
   virtual void check(const Values& g, FaultSlot fault) = 0;
@@ -91,7 +91,7 @@ class Space : public Memory {
   virtual void apply_decay(float decay, Floats x) = 0;
 
   // Signs and scales of p = feedback(g, m, e), block by block. A scale that is not finite is a
-  // fault. Without data g is 0, here and below.
+  // fault. If g.data is null, g is 0; the same in keep_feedback().
   virtual void compress(const Values& g, const kernels::Feedback& f, kernels::Norm norm,
                         kernels::HashWords zeros, std::span<const float> m,
                         std::span<const float> e, std::span<std::uint64_t> bits,
@@ -115,31 +115,31 @@ class Space : public Memory {
   virtual void widen(const Values& g, std::span<float> out) = 0;
   virtual void copy(ConstFloats from, Floats to) = 0;
   virtual void fill(std::span<float> x, float value) = 0;
-  virtual void poison(std::span<float> x, Guard guard) = 0;  // NaN, if a fault was noted there
+  virtual void poison(std::span<float> x, Guard guard) = 0;  // fills with NaN if there is a fault
   virtual void sum(ConstFloats a, std::span<const float> b, Floats out) = 0;
   virtual void scale(float factor, std::span<float> x) = 0;
-  virtual bool any(std::span<const float> x) = 0;  // is not 0; waits for the work so far
+  virtual bool any(std::span<const float> x) = 0;  // is not 0; waits for queued work
 
   // ---- Parameters in float16 and their masters.
 
-  // master = the value where that is not the rounded master; and values = the rounded masters.
+  // adopt: master = value where the value is not the rounded master. publish: the rounded masters.
   virtual void adopt(const Float16* values, std::span<float> master) = 0;
   virtual void publish(std::span<const float> master, Float16* values) = 0;
 
   virtual std::size_t scratch_bytes() const noexcept { return 0; }  // of a device, for frames
-  // Of a device; null: the host.
+  // Null on the host.
   virtual LevelKernels* levels() { return nullptr; }
 
-  // ---- Order. Of the host: nothing to do.
+  // ---- Order. The host does nothing here.
 
-  // Calls of one thread at a time, where several may call: from begin_frames() to the last send()
+  // Lock for threads that share the space. A thread holds it from begin_frames() to its last send()
   // or report(), or to the end of a read.
   virtual std::unique_lock<std::mutex> turn() { return {}; }
 
   using Event = std::uint64_t;
-  // Work of the caller's own on the device's memory, in its turn. REQUIRES: not the host.
+  // Queues the caller's own work on the device's memory. REQUIRES: not the host.
   virtual void call(const std::function<void(void* stream)>& body);
-  // Later calls do not need the frames staged or fetched so far.
+  // Later calls do not use what stage(), bring() and watch() have returned so far.
   virtual void begin_frames() {}
   virtual Event record() { return 0; }
   virtual void wait(Event /*event*/) {}  // from any thread

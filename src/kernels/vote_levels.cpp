@@ -66,7 +66,7 @@ bool for_each_sum(const LevelRows& rows, std::size_t n_words, const Finish& fini
   };
   const WordsTag d;
   for (std::size_t k = 0; k < n_words;) {
-    // vectors within a line, single words where a run of ranks or the shard ends
+    // vectors within a line, single words at the end of a line or of the range
     const std::size_t in_line = rows.shape.width(rows.first + k) - (rows.first + k) % kRunWords;
     const std::size_t left = std::min(in_line, n_words - k);
     const std::size_t end = k + left;

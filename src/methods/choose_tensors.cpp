@@ -9,7 +9,7 @@
 namespace pride::methods {
 namespace {
 
-// '*' stands for any characters. After a mismatch the last star takes one more.
+// '*' stands for any characters. After a mismatch the last star matches one more character.
 bool matches(std::string_view pattern, std::string_view name) {
   std::size_t p = 0, n = 0, star = std::string_view::npos, taken = 0;
   while (n < name.size()) {

@@ -13,7 +13,7 @@ namespace pride::methods {
 // name with * for any characters, or none, all, vectors (one dimension or none: norms and biases),
 // embeddings ("emb", "wte", "wpe" or "pos" in the name), first and last (of the tensors with two
 // dimensions or more). A kind may match no tensor; a pattern that matches none throws
-// InvalidArgument, which begins with `option`.
+// InvalidArgument, whose text begins with `option`.
 std::vector<char> choose_tensors(const std::string& option, const Layout& layout,
                                  const std::string& text);
 

@@ -3,8 +3,8 @@
 // Source    Loshchilov & Hutter 2019, arXiv:1711.05101, Algorithm 2 (G-AdamW); Chen et al. 2023,
 //           arXiv:2302.06675, Program 1 (G-Lion); Polyak 1964 and Sutskever et al. 2013 (SGD).
 // Cost      32 bits up and 32 bits down per coordinate (16 and 16 with dense = bf16), plus frames.
-// State     m: momentum, of AdamW v: second moment (n each) float32, equal on all ranks; of Lion
-//           with momentum_dtype = bfloat16 that, rounded to nearest as it is written.
+// State     m: momentum; AdamW also v: second moment (n each) float32, equal on all ranks. Lion's
+//           momentum_dtype = bfloat16 stores m in bfloat16: each write rounds to nearest.
 // Deviates  weight decay is decoupled; a tensor without a gradient on any rank only decays.
 #include "methods/dense.h"
 

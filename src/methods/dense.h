@@ -1,4 +1,4 @@
-// What all methods on the mean gradient share: their declarations, and their step without the rule.
+// Shared by all methods on the mean gradient: their option and MethodInfo, and a method for a rule.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

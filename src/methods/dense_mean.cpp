@@ -55,7 +55,7 @@ void check_finite(const ReceivedFrame& f) {
            " and does not report it");
 }
 
-// A worker's frame: what it uses, with the padding that belongs to it.
+// Checks a worker's frame: the tensors that it uses, with their padding.
 template <typename T>
 void check_finite_used(const ReceivedFrame& f) {
   const auto values = numbers<T>(f.frame.body);
@@ -107,7 +107,7 @@ void narrowed(std::span<const float> values, std::span<BFloat16> out) { to_bf16(
 template <typename T>
 void gather(const Bucket& bucket, const StepContext& ctx, const GradientView& grad,
             std::span<T> out) {
-  std::size_t end = 0;  // of what is written
+  std::size_t end = 0;  // of the part written so far
   for (const Shard& shard : bucket.shards) {
     for (const Piece& p : shard.pieces) {
       if (ctx.is_unused(p.tensor)) continue;
@@ -122,8 +122,8 @@ void gather(const Bucket& bucket, const StepContext& ctx, const GradientView& gr
   std::ranges::fill(out.subspan(end), T{});
 }
 
-// out = sum of weight times row, over `votes`; no weights: each is 1. In double and in row order,
-// rounded at the end: products are exact, and the mean of finite numbers is finite.
+// out = (sum of weight * row) / votes; without weights each is 1. Computed in double in row order
+// and rounded once: products are exact, and the mean of finite numbers is finite.
 template <typename T>
 void weighted_mean(std::span<const T* const> rows, std::span<const int> weights, int votes,
                    std::span<T> out) {
@@ -149,7 +149,7 @@ NonFinite overflow_at(const Shard& shard, std::size_t index) {
           piece == shard.pieces.end() ? 0 : static_cast<std::uint32_t>(piece->tensor)};
 }
 
-// The mean of the shard over the ranks that use its tensors; zero where no rank does.
+// The mean of the shard over all voters; ranks that do not use a tensor count as zero.
 template <typename T>
 void serve_mean(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) {
   const std::span<T> mean(reinterpret_cast<T*>(reply.body.data()), shard.size());
@@ -168,11 +168,11 @@ void serve_mean(const Shard& shard, const Ballots& up, const Round& round, Reply
     const bool equal = weights.empty();
     const std::size_t bad = equal ? mean_of_rows(rows, round.voters, out) : 0;
     if (equal && bad == kernels::kAllFinite) continue;
-    if (round.central) {  // no step of a coordinator is dropped
+    if (round.central) {  // a coordinator drops no step
       weighted_mean<T>(rows, weights, round.votes(), out);
       continue;
     }
-    // a rank's frame has the non-finite flag set: there is no mean
+    // no frame has the non-finite flag here: refuse one that should have it, else the sum overflows
     for (std::size_t r = 0; r < rows.size(); ++r) {
       const ReceivedFrame f{up.frames[run.frames[r]], shard, static_cast<int>(run.frames[r]),
                             up.where};
@@ -283,7 +283,7 @@ void DenseMean::serve(const Part& part, const Shard& shard, const Ballots& up, c
   if (kind_ == Dense::kBf16) serve_mean<BFloat16>(shard, up, round, reply);
 }
 
-// Of all shards, whose bodies lie one after the other.
+// The means of all shards, whose bodies are contiguous.
 std::span<const std::byte> DenseMean::means(const Bucket& bucket, const Flight& flight) const {
   if (kind_ == Dense::kNative) return flight.wire(kSum).room.span();
   const std::size_t width = kind_ == Dense::kBf16 ? sizeof(BFloat16) : sizeof(float);

@@ -11,22 +11,22 @@
 
 namespace pride::methods {
 
-// kOrdered: shards to their servers, summed in rank order, and back: the bytes of a ring, the same
-// bits everywhere. kNative: the transport's all-reduce, in an order of its own. kBf16: as kOrdered,
-// with every gradient, a rank's own too, rounded to bfloat16 before the sum, which is float32, and
-// the mean rounded again: half the bytes. A coordinator sums in the order of its workers' numbers,
-// the same bits as ranks; in double where votes are weighted or the sum overflows.
+// kOrdered: servers of shards sum in rank order: the bytes of a ring, the same bits everywhere.
+// kNative: the transport's all-reduce, in its own order. kBf16: as kOrdered with half the bytes;
+// all gradients, a rank's own too, are rounded to bfloat16 and summed in float32, and the mean is
+// rounded again. A coordinator sums in the order of workers' numbers, with the same bits as ranks.
+// It sums in double if votes are weighted or if the sum overflows.
 enum class Dense { kOrdered, kNative, kBf16 };
 
 class DenseMean {
  public:
-  // Throws InvalidArgument, naming the method, where the space has no such mean.
+  // Throws InvalidArgument, naming the method, if the space cannot compute this mean.
   DenseMean(Dense kind, const std::string& method, Space& space);
 
-  // Frames may lie in the gradient's own memory.
+  // True if frames may lie in the gradient's own memory.
   bool sends_from_gradient() const noexcept { return kind_ == Dense::kOrdered; }
 
-  static constexpr int kMostVotes = std::numeric_limits<int>::max();  // by a coordinator
+  static constexpr int kMostVotes = std::numeric_limits<int>::max();  // with a coordinator
 
   // `central`: for a coordinator, which checks frames before it sums them.
   std::vector<Part> parts(const Bucket& bucket, bool central = false) const;
@@ -35,7 +35,7 @@ class DenseMean {
              Reply& reply) const;
   void visit(const Bucket& bucket, const Flight& flight, const Method::VisitBlock& visit) const;
 
-  // Takes the rule's step for the mean gradient; a tensor that no rank uses only decays.
+  // Makes the rule's step for the mean gradient; a tensor that no rank uses only decays.
   void apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx, rules::Rule& rule,
              View x) const;
 

@@ -5,12 +5,12 @@
 //           signs = stochastic, result = stochastic: Jiang & Zhang 2025, arXiv:2508.12327.
 // Cost      1 bit up per coordinate; down 1 bit (vote; 2 with tie = zero) or about log2(N+1)
 //           (average: count_bits), plus frames.
-// State     m: momentum (n) float32, or bfloat16 (momentum_dtype), rounded to nearest as it is
-//           written; local to each rank, never sent; of dlion-muon with every > 1
+// State     m: momentum (n) float32, or bfloat16 (momentum_dtype), where each write rounds to
+//           nearest; local to each rank, never sent. dlion-muon with every > 1 also has
 //           factor: Newton-Schulz factors of the matrices (n), local.
-// Deviates  zeros, ties and unused tensors: see docs/wire_format.md. The average sends the count of
-//           +, as many as fit in 32 bits, or as bit planes. Weight decay is decoupled. R of
-//           stochastic signs is each rank's own, by tensor.
+// Deviates  zeros, ties and unused tensors: see docs/wire_format.md. The average sends counts of +,
+//           packed into 32-bit words or as bit planes. Weight decay is decoupled. R of stochastic
+//           signs is each rank's own, by tensor.
 #include "methods/dlion.h"
 
 #include <algorithm>
@@ -75,7 +75,7 @@ void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte
 
 namespace {
 
-// S = 2c - users, of c votes for +
+// S = 2c - users, with c votes for +
 void apply_average(Space& space, const Shard& shard, const CountView<const std::byte>& counts,
                    const StepContext& ctx, View x, const OrthogonalBlend* matrices) {
   const auto all_packed = space.bring(counts.packed);
@@ -150,8 +150,8 @@ class DistributedLion final : public Method {
             .same_apply = true};
   }
 
-  // The faster route: rounds * latency + bytes / rate on average over the ranks, with latency *
-  // rate = round_bytes; one shot if they are equal. The same on every rank.
+  // The route with the lower rounds * latency + bytes / rate, averaged over the ranks, with latency
+  // * rate = round_bytes; one-shot if they are equal. All ranks choose the same.
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     std::vector<Part> two_shots, one_shot;
     if (nodes_.hierarchical()) {
@@ -242,7 +242,7 @@ class DistributedLion final : public Method {
   FrameKind result_frames(int votes, CountForm form) const {
     return average_ ? count_frames(votes, form) : vote_frames(tie_ == Tie::kZero);
   }
-  // Votes of the node with most: all partial counts have its form.
+  // The most votes of a node: the partial counts of all nodes have the form for it.
   int node_votes(const Round& round) const {
     int most = 0;
     for (int h = 0; h < nodes_.count(); ++h) most = std::max(most, votes_of_node(round, nodes_, h));
@@ -340,7 +340,7 @@ MethodInfo muon_info(int world, bool average) {
                        : "Distributed Lion with Muon's direction, majority vote";
   info.source = concat(info.source, "; Newton-Schulz: Jordan et al. 2024, Muon");
   info.default_lr = 1e-3;
-  info.default_beta2 = 0.95;  // with beta1 0.9 Muon's Nesterov momentum of 0.95, nearly
+  info.default_beta2 = 0.95;  // with beta1 0.9 nearly Muon's Nesterov momentum of 0.95
   std::ranges::move(OrthogonalBlend::options("none"), std::back_inserter(info.options));
   return info;
 }

@@ -21,13 +21,13 @@ MethodOption tie_option_info(std::string tied);
 void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& round, Tie tie,
                 std::span<std::byte> result);
 
-// Worker: x = (1 - lr wd) x - lr vote; only decay where no rank uses the tensor. `matrices`: lr
-// times their scales.
+// Worker: x = (1 - lr wd) x - lr vote; only decay where no rank uses the tensor. `matrices`: their
+// scales multiply lr.
 void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte>& vote,
                 const StepContext& ctx, View x, const OrthogonalBlend* matrices = nullptr);
 
-// The method of votes or averages of signs that calls itself `name`. `muon`: of orthogonalised
-// matrices.
+// A method that votes on signs or averages them; errors name it `name`. `muon`: matrices are
+// orthogonalised.
 std::unique_ptr<Method> make_signs(const char* name, const MethodContext& ctx, BlendOf blend,
                                    bool average, bool muon = false);
 MethodInfo muon_info(int world, bool average);

@@ -14,7 +14,7 @@ namespace pride::methods {
 
 DType momentum_option(const std::string& method, const MethodContext& ctx) {
   const char* const option = "momentum_dtype";
-  if (!ctx.options.contains(option)) return DType::kFloat32;  // of an outer step
+  if (!ctx.options.contains(option)) return DType::kFloat32;  // an outer step lacks the option
   const bool wide = word_option(method, ctx, option, {"float32", "bfloat16"}) == 0;
   return wide ? DType::kFloat32 : DType::kBFloat16;
 }

@@ -16,22 +16,22 @@ kernels::Blend lion_blend(const StepScalars& s);
 DType momentum_option(const std::string& method, const MethodContext& ctx);
 MethodOption momentum_option_info();
 
-// How signs are taken: of tensors that `matrices` has, from there; stochastic, +1 with probability
-// (R + u)/(2R), with an R > 0 for each tensor in `scales`, and exact without.
+// How signs are made. Tensors that `matrices` has use its directions. If `scales` has an R > 0 for
+// each tensor, signs are +1 with probability (R + u)/(2R). If it is empty, they are exact.
 struct SignRule {
   OrthogonalBlend* matrices = nullptr;
   std::span<const float> scales = {};
 };
 
-// R of stochastic signs: the largest |u|, 1 where it is below kernels::kZeroFloor. Of a tensor
-// whose u is orthogonalised, and of one whose u is the blend of its gradient and m, which is flat.
+// R of stochastic signs: the largest |u|, or 1 if that is below kernels::kZeroFloor. The first is
+// for a given u (orthogonalised), the second for u the blend of a tensor's gradient and flat m.
 float sign_scale(std::span<const float> u);
 float sign_scale(std::size_t tensor, const TensorSlot& slot, GradientView grad,
                  const kernels::Blend& blend, const Stored& m);
 
 // Worker: u = beta1 m + (1-beta1) g;  delta = sign(u);  m = beta2 m + (1-beta2) g. The wire's fault
-// word has the first tensor with a NaN or Inf. REQUIRES: frames of signs with their unused bits; on
-// a device exact signs.
+// word gets the first tensor with a NaN or Inf. REQUIRES: frames of signs with their unused bits;
+// on a device exact signs.
 void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad,
                   const StepContext& ctx, BlendOf blend, const Stored& m, Wire& wire,
                   const SignRule& rule = {});

@@ -1,4 +1,4 @@
-// Error feedback: on the host block by block, as all data of a block stay in the L1 cache.
+// Error feedback: on the host block by block, so that the data of a block stay in the L1 cache.
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/error_feedback.h"
 
@@ -18,15 +18,15 @@ Values gradient_of(const Flight& flight, std::size_t tensor, const ScaleBlock& b
   return flight.grad.of(tensor, b.begin, b.end);
 }
 
-// Scales [first, first + n) of a block, or of several as one.
+// The scales [first, first + n) of a block, or of several merged ones.
 template <typename Float>
 kernels::BlockScales<Float> scales_of(std::span<Float> all, const ScaleBlock& b, std::size_t first,
                                       std::size_t n) {
   return {all.subspan(first, n), b.begin % kScaleBlock};
 }
 
-// Calls body(block, first, n) for the shard's blocks, on a device for all blocks of a piece as one;
-// their scales are number `first` and the n - 1 after it.
+// Calls body(block, first, n) for the shard's blocks; on a device the blocks of a piece are merged
+// into one. Its scales are [first, first + n).
 template <typename Body>
 void for_blocks(const Space& space, const Shard& shard, const Body& body) {
   const auto blocks = scale_blocks(shard);
@@ -126,7 +126,7 @@ void ErrorFeedback::settle(const Shard& shard, std::span<const float> pending) {
   std::ranges::copy(pending, server_error_.span().subspan(shard.begin).begin());
 }
 
-// A frame for kernels to read; its unused bits are the host's.
+// A frame for kernels to read; its unused bits stay on the host.
 ScaledSignView<const std::byte> ErrorFeedback::brought(const ByteBuffer& frame,
                                                        const Shard& shard) const {
   ScaledSignView view(frame.span().data(), shard);

@@ -13,7 +13,7 @@ namespace pride::methods {
 
 // Worker: p = feedback of (gradient, momentum, error), sends C(p) = scale * sign(p).
 // Server: pbar = mean of C(p) + its error, the result is Delta = C(pbar); its error = pbar - Delta.
-// Only apply changes the worker's state: it computes p again from the gradient, rather than keep a
+// Only apply() changes the worker's state. It computes p from the gradient again: this saves a
 // float per coordinate of every bucket in flight.
 class ErrorFeedback {
  public:
@@ -29,9 +29,9 @@ class ErrorFeedback {
   void serve(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
   void settle(const Shard& shard, std::span<const float> pending);
 
-  // One step of a block, on a device of all blocks of a piece as one, for its Delta; m holds the
-  // feedback's new momentum. m and x have block.n() floats. Not called for blocks of a tensor that
-  // no rank uses, which only decay.
+  // The method's step for the Delta of a block; on a device for all blocks of a piece at once. m is
+  // the feedback's new momentum; m and x have block.n() floats. Not called for a tensor that no
+  // rank uses, which only decays.
   struct Delta {
     std::span<const std::uint64_t> signs;
     kernels::BlockScales<const float> scales;
@@ -45,7 +45,7 @@ class ErrorFeedback {
   ScaledSignView<const std::byte> brought(const ByteBuffer& frame, const Shard& shard) const;
 
   Space& space_;
-  FlatBuffer &m_, &error_, &server_error_;  // server_error_ is zero but for the shards of this rank
+  FlatBuffer &m_, &error_, &server_error_;  // server_error_ is zero outside this rank's shards
   kernels::Norm norm_;
   FeedbackOf feedback_;
 };

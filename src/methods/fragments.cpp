@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kMostFragments = 10'000;
 
-// The beginning of a tensor that is nearest to part i of n of the layout; the lower of two.
+// The start of a tensor that is nearest to i/n of the layout, or the end; the lower if two are.
 std::size_t cut(const Layout& layout, std::size_t i, std::size_t n) {
   const std::size_t want = i * layout.flat_size();
   const auto distance = [&](std::size_t at) {
@@ -60,8 +60,8 @@ Fragments::Fragments(const std::string& name, const MethodContext& ctx, std::int
       });
 }
 
-// "home sent dropped 1 4": a word for each, after "dropped" the rank and tensor that were not
-// finite.
+// "home sent dropped 1 4": a word for each fragment; after "dropped" the rank and the tensor that
+// was not finite.
 std::string Fragments::text() const {
   std::string text;
   for (std::size_t f = 0; f < where_.size(); ++f) {
@@ -93,7 +93,7 @@ void Fragments::read(const std::string& text, std::size_t n_tensors, bool commit
   why_ = std::move(why);
 }
 
-// Of empty fragments that begin at the same coordinate the last one, which is not empty.
+// If several fragments begin at the same coordinate, the last one: the others are empty.
 std::size_t Fragments::of(std::size_t coord) const {
   const auto next = std::ranges::upper_bound(first_coords_, coord);
   return static_cast<std::size_t>(next - first_coords_.begin()) - 1;

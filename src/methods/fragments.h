@@ -1,5 +1,5 @@
-// Fragments: parts of a model that are exchanged in turn, each by a clock of its own, and what was
-// sent of them and has not been adopted yet.
+// Fragments: parts of a model that are exchanged in turn, each in its own step of a period, and the
+// drifts that were sent but whose results are not adopted yet.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,9 +17,9 @@ namespace pride::methods {
 // its next turn. It is a run of whole tensors: the cuts are the beginnings of tensors that are
 // nearest to even parts, so that they depend on the layout and n alone.
 //
-// With a delay, until it is adopted, a worker is at x + y_sent + y: x the common parameters before
-// the exchange, y_sent the drift that was sent, y what it has drifted since. Buffers `before` and
-// `sent`.
+// With a delay, a worker's parameters are x + y_sent + y until the result is adopted: x the common
+// parameters before the exchange (buffer `before`), y_sent the drift that was sent (buffer `sent`),
+// y the drift since.
 class Fragments {
  public:
   static std::vector<MethodOption> options();
@@ -30,7 +30,7 @@ class Fragments {
   Fragments(const Fragments&) = delete;
   Fragments& operator=(const Fragments&) = delete;
 
-  // More than one fragment, or a delay: each rank then handles non-finite values alone.
+  // True with several fragments or a delay: each rank then handles its non-finite values alone.
   bool stream() const noexcept { return first_coords_.size() > 1 || delay_ > 0; }
   std::int64_t delay() const noexcept { return delay_; }
   std::span<const std::size_t> cuts() const noexcept { return std::span(first_coords_).subspan(1); }
@@ -44,28 +44,28 @@ class Fragments {
   };
   Range sent_range(std::int64_t step) const;  // REQUIRES: sends(step)
 
-  // All for coordinates [begin, begin + drift.size()) of one fragment. With a delay:
-  // Keeps the common parameters and the drift; a new drift begins at 0.
+  // The following are for coordinates [begin, begin + drift.size()) of one fragment.
+  // With a delay: keeps the common parameters and the drift, and sets `drift` to 0.
   void send(std::size_t begin, std::span<const float> common, std::span<float> drift);
   std::span<const float> before(std::size_t begin, std::size_t n) const;
   std::span<const float> sent(std::size_t begin, std::size_t n) const;
 
-  // The exchange that was begun in that step has been dropped.
+  // Notes that the exchange begun in that step was dropped.
   void drop(std::int64_t step, const NonFinite& why);
 
-  // x = the worker's parameters. In a step that adopts the fragment, those after it, and the drift
-  // of a dropped exchange comes back. Without a step: between steps.
+  // x = the worker's parameters. In a step that adopts the fragment: those after adopting it; if
+  // its exchange was dropped, `drift` gets back what was sent. Without a step: between steps.
   void place(std::size_t begin, std::span<const float> common, std::span<float> drift, Floats x,
              std::int64_t step);
   void place(std::size_t begin, std::span<const float> common, std::span<const float> drift,
              Floats x) const;
-  // The drift of a dropped exchange alone comes back.
+  // Only gives a dropped exchange's drift back.
   void take_back(std::size_t begin, std::span<float> drift, std::int64_t step) const;
-  // The same in that step, where the drift has come back already.
+  // As place() in a step, after take_back().
   void write(std::size_t begin, std::span<const float> common, std::span<const float> drift,
              Floats x, std::int64_t step) const;
 
-  // After the last place() of a step: the exchange that it has adopted, if any.
+  // Called after the last place() of a step. Returns the exchange that the step adopted, if any.
   struct Adopted {
     std::int64_t step;  // in which it was begun
     std::optional<NonFinite> dropped;
@@ -88,7 +88,7 @@ class Fragments {
   std::size_t end_;
   std::vector<std::int64_t> steps_;  // of each fragment, in its period
   std::vector<Where> where_;
-  std::vector<NonFinite> why_;  // of dropped ones
+  std::vector<NonFinite> why_;  // of dropped fragments
   FlatBuffer *before_ = nullptr, *sent_ = nullptr;
 };
 

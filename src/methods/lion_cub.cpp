@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Source    Ishikawa et al. 2024, arXiv:2411.16462: p-bit exchange, quantiser, momentum sync.
 // Cost      `bits` up and 1 bit down per coordinate (2 with tie = zero), plus frames;
-//           2 (N-1)/N of a synchronised momentum in an interval of steps; samples for diagnostics.
-// State     m: momentum (n) float32, local to each rank but where it is synchronised;
-//           with feedback = yes e: the quantisation error (n) float32.
+//           2 (N-1)/N of each synchronised momentum per interval; samples for diagnostics.
+// State     m: momentum (n) float32, local to each rank except where it is synchronised;
+//           with feedback = yes also e: the quantisation error (n) float32.
 // Deviates  scales shared by all ranks (the public code's are each rank's own);
 //           the largest level is 2^(p-1) - 1 at any N (there divided by N);
 //           selection, period and format of synchronised momenta are not published: options.
@@ -24,7 +24,7 @@
 namespace pride::methods {
 namespace {
 
-// The narrowest integers that hold the sum of so many of the largest levels.
+// The narrowest integers that hold the sum of `voters` largest levels.
 Sum sum_type(int voters, int bits) {
   const std::int64_t most = std::int64_t{voters} * kernels::largest_level(bits);
   if (most <= std::numeric_limits<std::int8_t>::max()) return Sum::kInt8;
@@ -151,8 +151,8 @@ void LionCub::encode_votes(const Bucket& b, const StepContext& ctx, Flight& flig
   encode_signs(space_, b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
 }
 
-// Into the lines of frames, or as the integers of a native sum. `room` of the votes keeps the
-// quantisation error until apply().
+// Writes levels into the lines of frames, or as the integers of a native sum. `room` of the votes
+// keeps the quantisation error until apply().
 void LionCub::encode_levels(const Bucket& b, const StepContext& ctx, Flight& flight) {
   Wire& wire = *flight.find(kVotes);
   Wire* sums = flight.find(kSum);
@@ -255,8 +255,8 @@ void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& r
   }
 }
 
-// The same for integers added by the transport. An overflow or a missing rank is detected only
-// where a sum leaves its range.
+// The same for integers added by the transport. An overflow or a missing rank is detected only if a
+// sum leaves its range.
 void LionCub::serve_sums(const Shard& shard, const Round& round, Sum type, Reply& reply) const {
   const std::int64_t most = std::int64_t{round.voters} * kernels::largest_level(plan_.bits);
   std::vector<std::int32_t> sums;
@@ -269,7 +269,7 @@ void LionCub::serve_sums(const Shard& shard, const Round& round, Sum type, Reply
     sums.assign(integers.begin(), integers.end());
   });
   const VoteView out(reply.head.data(), shard, tie_ == Tie::kZero);
-  std::ranges::fill(out.unused, std::uint64_t{0});  // those of the participation frames count
+  std::ranges::fill(out.unused, std::uint64_t{0});  // the participation frames have them
   for (const Piece& p : shard.pieces) {
     kernels::vote_sums(std::span(sums).subspan(p.begin - shard.begin, p.n()),
                        tie_words(round.seed, round.step, p.in_whole(p.begin)),

@@ -22,8 +22,8 @@ class LionCub final : public Method {
   };
   using Measures = std::function<bool(std::int64_t step)>;
 
-  // Throws InvalidArgument, naming the method, on invalid options. `measures`: steps that share
-  // samples beside those of probe_every.
+  // Throws InvalidArgument, naming the method, on invalid options. `measures`: steps with samples
+  // in addition to those of probe_every.
   LionCub(const std::string& name, const MethodContext& ctx, Measures measures = nullptr);
 
   Protocol protocol(const Round& round) const override;
@@ -45,7 +45,7 @@ class LionCub final : public Method {
   const SyncSchedule& schedule() const noexcept { return schedule_; }
 
   // Bytes per step of all ranks together under this plan, averaged over the synchronising steps of
-  // the interval that `step` is in. `sampled`: the share of steps that share samples.
+  // the interval that `step` is in. `sampled`: the fraction of steps with samples.
   double bytes_of(const Plan& plan, std::span<const Bucket> buckets, double sampled,
                   std::int64_t step) const;
   double probe_rate() const;
@@ -86,10 +86,10 @@ class LionCub final : public Method {
   Measures measures_;
   FlatBuffer& m_;
   FlatBuffer* e_ = nullptr;  // the quantisation error, with error feedback
-  FlatBuffer next_;          // that of this step, on a device
+  FlatBuffer next_;          // the error of this step, on a device
 };
 
-// Defaults and help of the options of both.
+// Options and defaults that lion-cub and lion-cub-auto have in common.
 MethodInfo lion_cub_base_info();
 
 }  // namespace pride::methods

@@ -23,7 +23,7 @@ namespace pride::methods {
 namespace {
 
 constexpr const char* kName = "lion-cub-auto";
-constexpr int kProbes = 8;  // measured steps, in the second half of the first ones
+constexpr int kProbes = 8;  // measured steps, in the second half of measure_steps
 constexpr std::size_t kBucket = std::size_t{1} << 20, kMostBuckets = 1024;  // for cost estimates
 
 // The options of lion-cub that this method chooses itself.
@@ -123,7 +123,7 @@ class LionCubAuto final : public Method {
   std::vector<double> variance_;  // by tensor, summed over the measured steps
 };
 
-// Eight steps, evenly over the second half: at first all momenta are near zero.
+// Eight steps, spread evenly over the second half: at first all momenta are near zero.
 bool LionCubAuto::measures(std::int64_t step) const {
   const std::int64_t half = measure_steps_ / 2;
   if (step < half || step >= measure_steps_) return false;
@@ -147,8 +147,8 @@ void LionCubAuto::add_measurement(std::span<const TensorDiagnostics> diagnostics
   for (const TensorDiagnostics& d : diagnostics) variance_[d.tensor] += d.momentum_variance;
 }
 
-// Given the momenta synchronised already: the fewest bits that reach nine tenths of the gain of the
-// affordable maximum.
+// For the plan's synchronised momenta: the fewest bits with nine tenths of the gain of the best
+// affordable number of bits.
 int LionCubAuto::choose_bits(Plan plan) const {
   std::vector<int> affordable;
   for (int bits = 1; bits <= kernels::kMaxLevelBits; ++bits) {
@@ -184,8 +184,8 @@ std::string LionCubAuto::tensors_text(const Plan& plan) const {
   return names;
 }
 
-// Momenta first: measured, a bit spent on them brings more than one spent on levels
-// (docs/methods/lion-cub.md). Every rank has the same samples, and so the same choice.
+// Momenta come first: in measurements a bit spent on them brings more than one spent on levels
+// (docs/methods/lion-cub.md). All ranks have the same samples and make the same choice.
 std::string LionCubAuto::choose() {
   chosen_ = true;
   if (world_ == 1) return {};
@@ -209,10 +209,10 @@ std::string LionCubAuto::choose() {
   return text.str();
 }
 
-// Bound for a step with an unknown plan: one in the past, or after a choice that is still to be
-// made. The sum of the parts of today's plan, whose frames may exceed any budget; twice the
-// budget's average, as slices of momenta differ; samples; and the differences between shards and
-// frames.
+// If the choice is made, steps before it have no bound: their plan is not known. If it is not made,
+// steps after it have this bound: the parts of the present plan, whose frames may exceed any
+// budget; twice the average of the budget, as slices of momenta differ; samples; and differences
+// between shards and frames.
 Protocol LionCubAuto::protocol(const Round& round) const {
   Protocol p = cub_.protocol(round);
   if (round.step < measure_steps_) {
@@ -246,7 +246,7 @@ std::string LionCubAuto::choice_text() const {
 void LionCubAuto::read_choice(const std::string& saved, std::size_t known, bool commit) {
   std::istringstream text(saved);
   const std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
-  // tensors that were added since are not synchronised, and nothing was measured of them
+  // tensors added since then are not synchronised and have no measurements
   PRIDE_CHECK(known <= variance_.size() && words.size() == 3 + loss_.lost.size() + 2 * known,
               "load: ", kName, ": the choice in the state is damaged: ", words.size(),
               " numbers for ", known, " tensors");
@@ -271,7 +271,7 @@ void LionCubAuto::read_choice(const std::string& saved, std::size_t known, bool 
   std::vector<double> variance(variance_.size());
   for (std::size_t t = 0; t < known; ++t) variance[t] = number();
   if (!commit) return;
-  // on more ranks the same plan may cost more: then the choice is made again
+  // on more ranks the same plan may exceed the budget: then the choice is made again
   chosen_ = was_chosen && fits(loaded);
   if (chosen_ || !was_chosen) cub_.set_plan(std::move(loaded));
   loss_ = loss;

@@ -42,7 +42,7 @@ void LionCub::encode_on_device(const Bucket& b, const StepContext& ctx, Flight& 
   probe_.results_on_device(space_, b, ctx, m_.span(), sent, *samples);
 }
 
-// The words of a native sum's integers: a bucket has a multiple of 64.
+// A native sum's integers as words: a bucket has a multiple of 64 coordinates.
 std::span<std::uint64_t> LionCub::words_of_sums(Wire& sums) {
   const auto bytes = sums.room.span();
   return {reinterpret_cast<std::uint64_t*>(bytes.data()), bytes.size() / sizeof(std::uint64_t)};
@@ -57,7 +57,7 @@ LevelKernels::Lines LionCub::integers_of(const Bucket& b, const Piece& p, Sum ty
       .width = width};
 }
 
-// The quantisation error waits in next_ until apply(): the step may be dropped.
+// next_ keeps the quantisation error until apply(): the step may be dropped.
 void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& flight) {
   Wire& wire = *flight.find(kVotes);
   Wire* sums = flight.find(kSum);
@@ -100,7 +100,7 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
   space_.report(watched, wire.fault_word());
 }
 
-// The frame, which was sent before, is brought again: once in many steps.
+// Brings back the frame that was sent; only in the few steps with samples.
 LevelKernels::Lines LionCub::sent_lines(const Bucket& b, std::size_t shard, const Piece& p,
                                         Flight& flight) {
   using Lines = LevelKernels::Lines;

@@ -1,4 +1,4 @@
-// What lion-cub is called with: its options and defaults.
+// Options and defaults of lion-cub.
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 #include <string>

@@ -8,12 +8,12 @@ namespace pride::methods {
 
 View LocalSteps::begin(View x) {
   fault_step_ = -1;
-  std::ranges::fill(handed_over_, -1);  // by a step that failed, and is repeated after a load
+  std::ranges::fill(handed_over_, -1);  // set by a step that failed and is repeated
   copy_to_common(x, held_);
   return {.flat = common_.span(), .memory = &space_};
 }
 
-// Of the tensors from `first` on.
+// Copies the tensors from `first` on.
 void LocalSteps::copy_to_common(ConstView x, std::size_t first) {
   for (std::size_t t = first; t < layout_.tensors().size(); ++t) {
     const TensorSlot& slot = layout_.tensors()[t];

@@ -97,7 +97,7 @@ MethodInfo info_of(const LocalForm& form, int world) {
   std::vector<MethodOption> options = options_of(form);
   for (MethodOption& option : info.options) {
     if (std::ranges::count(options, option.name, &MethodOption::name) > 0) continue;
-    if (option.name == "momentum_dtype") continue;  // it would be that of the outer step alone
+    if (option.name == "momentum_dtype") continue;  // would be only the outer step's
     if (option.name == "nesterov") {
       option = {"nesterov", "yes", "Nesterov's momentum in the outer step"};
     }

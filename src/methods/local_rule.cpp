@@ -20,8 +20,8 @@ constexpr Defaults kDefaults[] = {
 
 constexpr const char* kMomentum = "local_momentum";
 
-// Names here, and of the method `muon`; `momentum` is that of an outer step or of an error
-// feedback.
+// Names of options here and in the method `muon`. Here `momentum` is that of an outer step or of an
+// error feedback.
 constexpr std::array<std::pair<const char*, const char*>, 3> kMuonOptions = {
     {{kMomentum, "momentum"}, {"not_matrices", "not_matrices"}, {"fused", "fused"}}};
 

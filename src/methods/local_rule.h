@@ -1,4 +1,4 @@
-// The rule of local steps, and those of its options that are its own.
+// The rule of local steps, and the options of the rule itself.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,15 +14,15 @@ namespace pride::methods {
 
 enum class LocalRule { kLion, kAdamW, kSgdm, kMuon };
 
-// The option `local`. Throws InvalidArgument, naming the method, if it is none of them.
+// The option `local`. Throws InvalidArgument, naming the method, on another value.
 LocalRule local_rule(const std::string& name, const MethodContext& ctx);
 
 void set_defaults(LocalRule rule, MethodInfo& info);
 
-// Options that the rule `muon` alone has, by the names that methods with local steps give them.
+// Options that only the rule `muon` has, by their names in methods with local steps.
 std::vector<MethodOption> local_muon_options();
 
-// The same of the method `muon`, from all options of a method with local steps.
+// The same options by their names in the method `muon`, with the values that `all` has for them.
 std::map<std::string, std::string> muon_options(const std::map<std::string, std::string>& all);
 
 std::unique_ptr<rules::Rule> make_local_rule(LocalRule rule, const std::string& name,

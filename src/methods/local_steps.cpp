@@ -42,7 +42,7 @@ StepScalars betas_of(const std::string& name, const MethodContext& ctx) {
           .one_minus_beta2 = static_cast<float>(1 - beta2)};
 }
 
-// The outer method's table, in which the local buffers have names of their own.
+// All buffers are in the outer method's table. The local rule's names get a prefix there.
 FlatBuffer& add_common(StateTable& state) {
   return state.add("common", StateKind::kShared, StateTable::Values::kParameters);
 }
@@ -107,7 +107,7 @@ void LocalSteps::describe(MethodInfo& info) const {
   set_defaults(local_, info);
 }
 
-// Other tensors would be other fragments.
+// More tensors would change the fragments.
 void LocalSteps::check_can_grow() const {
   PRIDE_CHECK(
       !fragments_.stream(), name_,
@@ -150,13 +150,13 @@ GradientView LocalSteps::direction() {
 
 Protocol LocalSteps::protocol(const Round& round) const {
   Protocol protocol = outer_->protocol(outer_round(round));
-  protocol.mean_gradient = false;  // it would be that of drifts
+  protocol.mean_gradient = false;  // it would be the mean of drifts
   protocol.same_apply = protocol.keeps_gradient = false;
   protocol.own_parameters = true;
   protocol.by_tensor = true;
   protocol.cuts.assign(fragments_.cuts().begin(), fragments_.cuts().end());
   protocol.delay = fragments_.delay();
-  protocol.replays = protocol.replays && !fragments_.stream();  // a round is one exchange of all
+  protocol.replays = protocol.replays && !fragments_.stream();  // a round exchanges all fragments
   if (fragments_.sends(round.step)) {
     const auto [begin, end] = fragments_.sent_range(round.step);
     protocol.sent_begin = begin;
@@ -184,7 +184,7 @@ void LocalSteps::settle(const Part& part, const Shard& shard, std::span<const fl
 
 // --- Worker. -------------------------------------------------------------------------------------
 
-// Where the fault of a tensor's gradient is noted, and that of the step of this rank alone.
+// The words for faults of a tensor's gradient, and of a step that only this rank drops.
 FaultSlot LocalSteps::fault_of(std::size_t tensor, const StepContext& ctx) {
   if (fault_step_ != ctx.step) space_.forget({faults_.get(), idle_.size() + 1});
   fault_step_ = ctx.step;
@@ -197,8 +197,8 @@ FaultSlot LocalSteps::fault_of_step(std::size_t tensor, const StepContext& ctx) 
   return fault;
 }
 
-// y = the local rule's step for the gradient of a part of the tensor. True: the rule has waited for
-// this last part, and y has changed in all of them.
+// y = the local rule's step for the gradient of a part of the tensor. Returns true if the rule has
+// waited for this last part and has changed y in all parts.
 bool LocalSteps::take_step(std::size_t tensor, std::size_t begin, std::size_t end,
                            GradientView grad, const StepContext& ctx, Guard guard) {
   const int group = layout_.tensors()[tensor].spec.group;
@@ -209,7 +209,7 @@ bool LocalSteps::take_step(std::size_t tensor, std::size_t begin, std::size_t en
   return rule_->end_piece(tensor, ctx.step, local, {.flat = drift_.span()}, guard);
 }
 
-// D of a tensor, whose drift is complete; NaN with a fault at the guard, which the outer method
+// D of a tensor whose drift is complete. If the guard has a fault, D is NaN, which the outer method
 // reports.
 void LocalSteps::hand_over(std::size_t tensor, const StepContext& ctx, Guard guard) {
   const TensorSlot& slot = layout_.tensors()[tensor];
@@ -226,9 +226,9 @@ void LocalSteps::hand_over(std::size_t tensor, const StepContext& ctx, Guard gua
   outer_->tensor_ready(tensor, outer_context(ctx), all);
 }
 
-// The last local step of a phase comes before the exchange, by whole tensors, which outer methods
-// may need. A gradient that is not finite changes no drift. With streaming fragments this rank
-// drops the step alone and keeps its drift.
+// The last local step before an exchange runs by whole tensors, which outer methods may need. A
+// gradient that is not finite changes no drift. With streaming fragments only this rank drops the
+// step, and it keeps its drift.
 void LocalSteps::tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) {
   const TensorSlot& slot = layout_.tensors()[tensor];
   if (!fragments_.sends(slot.offset, ctx.step)) return;
@@ -241,7 +241,7 @@ void LocalSteps::tensor_ready(std::size_t tensor, const StepContext& ctx, Gradie
   hand_over(tensor, ctx, nullptr);
 }
 
-// A tensor without a gradient in this step takes part if it has drifted before; a frozen one never.
+// A tensor without a gradient in this step is exchanged if it has drifted and is not frozen.
 void LocalSteps::settle_unused(std::size_t tensor, const StepContext& ctx) {
   if (handed_over_[tensor] == ctx.step) return;
   const TensorSlot& slot = layout_.tensors()[tensor];
@@ -308,11 +308,11 @@ void LocalSteps::take_outer_step(const Bucket& b, const Flight& flight, const St
   });
 }
 
-// Without a delay the exchange makes the drift 0.
+// Without a delay the exchange sets the drift to 0.
 void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) {
   const bool last = sends(b, ctx), at_once = last && fragments_.delay() == 0;
   if (at_once) take_outer_step(b, flight, outer_context(ctx));
-  std::vector<std::size_t> moved;  // tensors of which parts were placed before their step
+  std::vector<std::size_t> moved;  // tensors with parts that were placed before their step
   for_pieces(b, [&](const Piece& p) {
     const auto y = of(drift_, p);
     if (ctx.is_frozen(p.tensor)) return fragments_.take_back(p.begin, y, ctx.step);
@@ -331,7 +331,7 @@ void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext&
   }
 }
 
-// As an exchange without this worker's drift; what earlier ones left of its drifts stays.
+// An exchange without this worker's drift. `rest` of earlier exchanges stays.
 void LocalSteps::replay(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) {
   held_ = layout_.tensors().size();
   outer_->replay(b, flight, outer_context(ctx), {.flat = common_.span()});
@@ -351,7 +351,7 @@ void LocalSteps::drop(const StepContext& begun, const NonFinite& why) {
   fragments_.drop(begun.step, why);
 }
 
-// The outer method's step ends when all fragments have taken it.
+// The outer method's step ends when all fragments have adopted it.
 StepNotes LocalSteps::end_step(const StepContext& ctx) {
   StepNotes notes;
   const auto adopted = fragments_.end_step(ctx.step);

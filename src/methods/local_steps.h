@@ -1,5 +1,5 @@
 // LocalSteps: h steps of a local rule on each worker, then one step of another method, the outer
-// one, for which a worker's drift is its gradient.
+// method. A worker's gradient for it is the drift.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,10 +23,10 @@ enum class OuterStep { kSigns, kMeans };
 // and in steps h-1, 2h-1, ... after it
 //   D_i = -(y_i + e_i) / lr (kSigns) or -(y_i + e_i) (kMeans);  x' = the outer method's step
 //   e_i = feedback (e_i + y_i - (x' - decayed x));  y_i = 0
-// for each fragment with a clock of its own; with a delay, x' is adopted later (fragments.h).
+// for each fragment in its own steps; with a delay, x' is adopted later (fragments.h).
 class LocalSteps final : public Method {
  public:
-  // `outer` is made of the same context. Throws InvalidArgument, naming the method, on bad options.
+  // `outer` has the same context. Throws InvalidArgument, naming the method, on bad options.
   LocalSteps(const std::string& name, const MethodContext& ctx, std::unique_ptr<Method> outer,
              OuterStep kind);
 
@@ -84,20 +84,20 @@ class LocalSteps final : public Method {
   FlatBuffer* rest_;  // what exchanges did not apply; null without feedback
   Fragments fragments_;
   std::unique_ptr<rules::Rule> rule_;
-  std::size_t held_ = 0;  // the first tensors, whose common parameters are in common_
+  std::size_t held_ = 0;  // number of first tensors whose values are in common_
 
-  // Of this rank's gradient in the step of that number: by tensor, and last of all tensors of a
-  // step that only drops its own rank's.
+  // Faults of this rank's gradient in step fault_step_: a word for each tensor, and a last one for
+  // a step that only this rank drops.
   std::shared_ptr<std::uint32_t[]> faults_;
   std::int64_t fault_step_ = -1;
 
-  // of the exchange at hand
+  // of the current exchange
   FlatBuffer direction_;                    // D; empty before the first
   std::vector<std::int64_t> handed_over_;   // by tensor: the step in which D was made, or found 0
   std::vector<char> idle_;                  // by tensor: neither gradient nor drift
   std::vector<StepScalars> outer_scalars_;  // by group
   StepContext outer_ctx_;
-  FlatBuffer moved_;  // of a bucket, by the outer step
+  FlatBuffer moved_;  // movement of a bucket in the outer step
 };
 
 }  // namespace pride::methods

@@ -27,20 +27,20 @@ struct MethodContext {
   const Layout& layout;
   int world = 1;
   std::map<std::string, std::string> options;
-  Nodes nodes = {};                  // known: the method takes the hierarchical route, if it can
+  Nodes nodes = {};                  // if known, methods that can use the hierarchical route
   Space& space = Space::host();      // of parameters, gradients and state
   Orthogonalise orthogonalise = {};  // on a device
 };
 
 // A bucket in flight during a step.
 struct Flight {
-  GradientView grad;        // of this rank, where they lie; unchanged until the step is over
+  GradientView grad;        // this rank's, in place; unchanged until the step ends
   std::vector<Part> parts;  // of this step
   std::vector<Wire> wires;  // one for each part, or more, to keep their memory
   std::optional<NonFinite> non_finite;
-  Space::Event encoded = 0;  // frames are complete once it was waited for
+  Space::Event encoded = 0;  // frames are complete after wait() for it
 
-  // By the part's number, or by its id: null if the step has no such part.
+  // By the part's index; or by its id, null if the step has no such part.
   Wire& wire(std::size_t part) { return wires[part]; }
   const Wire& wire(std::size_t part) const { return wires[part]; }
   Wire* find(int id);
@@ -62,8 +62,8 @@ struct StepNotes {
 
 class Method : public Server {
  public:
-  // Properties of a whole step, and the parts of a bucket in exchange order. A function of the
-  // method's options and plan, and of the round: never of gradients.
+  // Properties of a whole step, and the parts of a bucket in exchange order. They depend on the
+  // method's options and plan and on the round, never on gradients.
   virtual Protocol protocol(const Round& round) const = 0;
   virtual std::vector<Part> parts(const Bucket& bucket, const Round& round) const = 0;
 
@@ -71,17 +71,17 @@ class Method : public Server {
   // whole gradient, and the part `before`. Collective.
   virtual void prepare(Communicator&, const StepContext&, GradientView /*grad*/) {}
 
-  // Worker, when the gradient of a tensor is complete, before any bucket with a part of it is
-  // encoded, with Protocol::by_tensor: what needs whole tensors and no other rank. Not for unused
+  // Worker, with Protocol::by_tensor: local work that needs a whole tensor. Called when its
+  // gradient is complete, before any bucket with a part of it is encoded. Not called for unused
   // tensors.
   virtual void tensor_ready(std::size_t /*tensor*/, const StepContext&, GradientView /*grad*/) {}
 
-  // Worker: local arithmetic, local state. Fills the frames of all parts, which have their sizes
-  // and unused bits, and a wire's non_finite or its fault word if its values are not finite.
+  // Worker: local arithmetic, local state. Fills the frames of all parts, whose sizes and unused
+  // bits are set. If values are not finite, sets the wire's non_finite or its fault word.
   virtual void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) = 0;
 
-  // Worker, after the last encode() of a step: frees what apply() does not read, which virtual
-  // workers would have N times. Need not be called.
+  // Worker, after the last encode() of a step: frees memory that apply() does not read. N virtual
+  // workers would hold it N times. Need not be called.
   virtual void end_encode(const StepContext&) {}
 
   // Server: commits the pending state of Server::serve(). Not called for a dropped step.
@@ -97,40 +97,40 @@ class Method : public Server {
   virtual void replay(const Bucket& bucket, const Flight& flight, const StepContext& ctx, View x) {
     apply(bucket, flight, ctx, x);
   }
-  // With Protocol::delay, between steps or before apply() of the step that it ends in, with the
-  // context of the step in which the exchange was begun: takes the result of a bucket; or, if one
-  // of that step's buckets is not finite, drops them all. apply() of such a method takes no result.
+  // With Protocol::delay: arrive() gets the result of a bucket; drop() drops all buckets of a step
+  // if one is not finite. Called between steps, or before apply() of the step that ends the delay,
+  // with the context of the step that began the exchange. apply() then gets no result.
   virtual void arrive(const Bucket&, const Flight&, const StepContext& /*begun*/) {}
   virtual void drop(const StepContext& /*begun*/, const NonFinite&) {}
 
   // With Protocol::mean_gradient, between exchange and apply: visits the bucket's mean gradient in
-  // ascending blocks, padding included. apply() takes it times ctx.grad_scale.
+  // ascending blocks, padding included. apply() multiplies it by ctx.grad_scale.
   using VisitBlock = std::function<void(std::span<const float> g)>;
   virtual void visit_mean_gradient(const Bucket&, const Flight&, const VisitBlock&) const {}
 
-  // Before the first step, and the first after a load or after tensors were added: the parameters
-  // that must be equal on all ranks. A method whose ranks have parameters of their own between
-  // exchanges takes over those of tensors that it does not hold yet.
+  // Called before the first step, and before the first after a load or an addition of tensors.
+  // Returns the parameters that must be equal on all ranks. A method with local steps copies those
+  // of tensors that it does not hold yet.
   virtual View begin(View x) { return x; }
 
-  // Between steps: makes x the common parameters and drops a drift.
+  // Between steps: x becomes the common parameters, and the drift is dropped.
   virtual void rebase(ConstView /*x*/) {}
 
-  // Between steps, of such a method: x = the common parameters, or back to this rank's own. Frozen
-  // tensors, by StepContext::frozen, stay as they are.
+  // Between steps, with local steps: x = the common parameters; and back to this rank's own.
+  // Tensors in `frozen` (StepContext::frozen) do not change.
   virtual void to_common(View /*x*/, std::span<const char> /*frozen*/) const {}
   virtual void to_local(View /*x*/, std::span<const char> /*frozen*/) const {}
 
-  // Changes that the method's options make in its period and in the defaults of its scalars; and
-  // the steps of a period in which it exchanges, ascending.
+  // describe() enters what the method's options change in its MethodInfo. exchanging_steps(): the
+  // steps of a period with an exchange, ascending.
   virtual void describe(MethodInfo&) const {}
   virtual std::vector<std::int64_t> exchanging_steps() const { return {0}; }
 
-  // Throws InvalidArgument if tensors cannot be added once steps were taken.
+  // Throws InvalidArgument if tensors cannot be added after the first step.
   virtual void check_can_grow() const {}
 
-  // Multiplications and additions of a rank in a step, on whole matrices: arithmetic that does not
-  // grow with the number of coordinates alone. Mean over the steps.
+  // Multiplications and additions of a rank on whole matrices, per step, averaged over steps. They
+  // do not depend on the number of coordinates alone.
   virtual double matrix_operations() const { return 0; }
 
   // After the last apply of a completed step.
@@ -147,15 +147,15 @@ class Method : public Server {
 std::vector<Cost> step_costs(const Method& method, std::span<const Bucket> buckets,
                              const Round& round, const Nodes& nodes);
 
-// Steps after which costs repeat, MethodInfo::period; and of the period that `step` is in the
-// steps that exchange. A bucket has parts in one of them.
+// MethodInfo::period, the number of steps after which costs repeat; and the steps with an exchange
+// in the period that `step` is in. A bucket has parts in one of them.
 std::int64_t period_of(const Method& method);
 std::vector<std::int64_t> exchanging_steps(const Method& method, std::int64_t step);
 
-// The bucket's parts in that step.
+// The bucket's parts in the one step of the period that has them.
 std::vector<Part> parts_in_period(const Method& method, const Bucket& bucket, Round round);
 
-// The same as step_costs(), mean over that period, rounded up.
+// step_costs(), averaged over the period and rounded up.
 std::vector<Cost> mean_costs(const Method& method, std::span<const Bucket> buckets,
                              const Round& round, const Nodes& nodes);
 

@@ -54,7 +54,7 @@ std::vector<MomentumSync::Range> MomentumSync::due(const Bucket& bucket, std::in
   return ranges;
 }
 
-// Shards of the values, one range after the other, with the tensors that they belong to.
+// Shards of the concatenated ranges, with the tensors that the values belong to.
 std::optional<Part> MomentumSync::part(const Bucket& bucket, const Round& round) const {
   const auto ranges = due(bucket, round.step);
   std::size_t n = 0;

@@ -30,11 +30,11 @@ class MomentumSync {
   // depend on the cut into buckets.
   std::optional<Part> part(const Bucket& bucket, const Round& round) const;
 
-  // Values in the format; non_finite is set for a value outside its range.
+  // Encodes values in the format. Sets non_finite if a value is outside the format's range.
   void encode(const Bucket& bucket, const StepContext& ctx, std::span<const float> m,
               const Part& part, Wire& wire) const;
 
-  // The mean over the ranks, added in rank order, in the format again.
+  // The mean over the ranks, added in rank order and encoded in the format.
   void serve(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
 
   void apply(const Bucket& bucket, const StepContext& ctx, const Part& part, const Wire& wire,

@@ -1,4 +1,4 @@
-// Momenta that are averaged, on a device: in levels, without a copy to the host.
+// Averaging of momenta on a device: in levels, without a copy to the host.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -7,8 +7,8 @@
 
 namespace pride::methods {
 
-// Calls body(range, first, n) for the parts of ranges in a shard of the values: the part of n
-// momenta is the shard's values from `first` on.
+// Calls body(range, first) for the parts of ranges in a shard of the values. The momenta of `range`
+// are the shard's values from `first` on.
 template <typename Body>
 void MomentumSync::for_parts(std::span<const Range> ranges, const Shard& shard, const Body& body) {
   std::size_t at = 0;

@@ -1,10 +1,10 @@
-// Muon on the mean gradient: the uncompressed rival of dlion-muon.
+// Muon on the mean gradient: the uncompressed counterpart of dlion-muon.
 // SPDX-License-Identifier: Apache-2.0
 // Source    Jordan et al. 2024, https://kellerjordan.github.io/posts/muon; the scale by which a
 //           matrix moves as far as AdamW would move it: Liu et al. 2025, arXiv:2502.16982, eq. 4.
 // Cost      as adamw: 32 bits up and 32 bits down per coordinate (16 and 16 with dense = bf16).
-// State     m: momentum, v: second moment of what is no matrix (n each) float32, equal on all
-//           ranks; with every > 1 factor: Newton-Schulz factors of the matrices (n).
+// State     m: momentum, v: second moment of tensors that are no matrices (n each) float32, equal
+//           on all ranks; with every > 1 also factor: Newton-Schulz factors of the matrices (n).
 // Deviates  every rank orthogonalises every matrix: ranks must have the same CPU and BLAS, or their
 //           replicas differ in last bits, which the next start-up check finds.
 #include "methods/dense.h"

@@ -64,7 +64,7 @@ class MuonRule final : public rules::Rule {
     const auto g = gradients_[tensor].span();
     matrices_.blend(tensor, step, betas_, Values::of(g),
                     adamw_.m().span().subspan(slot.offset, slot.n), guard);
-    // m of this kernel is 0 * m + u: its own copy of u
+    // the kernel's m becomes 0 * m + u: a copy of u
     space_.sgd_momentum(Values::of(matrices_.direction(tensor)), 0, false,
                         {s.decay, s.lr * matrices_.step_scale(tensor)}, g,
                         x.f32(tensor, slot.offset, slot.offset + slot.n), guard);

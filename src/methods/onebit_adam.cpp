@@ -45,7 +45,7 @@ class OneBitAdam final : public Method {
   }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     if (!is_frozen(ctx)) return mean_.encode(b, ctx, flight);
-    flight.wire(0).room = {};  // the floats of the first stage
+    flight.wire(0).room = {};  // frees the floats of the dense steps
     feedback_.encode(b, ctx, flight);
   }
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,

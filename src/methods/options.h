@@ -12,7 +12,7 @@
 
 namespace pride::methods {
 
-inline constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;  // of an option
+inline constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;  // largest value of an option
 
 // The option's value. Throw InvalidArgument, naming method, option and value.
 // REQUIRES: ctx.options has the option.

@@ -127,13 +127,13 @@ float OrthogonalBlend::step_scale(std::size_t tensor) const noexcept {
   return has(tensor) ? of_tensor_[tensor]->scale : 1.0f;
 }
 
-// No faults yet, of any matrix in the first of a step; else of this one.
+// Clears faults: of all matrices if this is the step's first, else of this one.
 void OrthogonalBlend::begin(std::int64_t step, std::size_t tensor) {
   if (step != step_) {
     step_ = step;
     std::ranges::fill(blended_, 0);
     space_.forget({faults_.get(), blended_.size()});
-  } else if (blended_[tensor] != 0) {  // of another worker, or of this step when it was skipped
+  } else if (blended_[tensor] != 0) {  // by another worker, or by this step before it was skipped
     space_.forget({of_tensor_[tensor]->fault, 1});
   }
   blended_[tensor] = 1;
@@ -168,7 +168,7 @@ void OrthogonalBlend::orthogonalise(Held& held, std::int64_t step) {
   }
 }
 
-// On a device: the waiting matrices, those of one shape together.
+// On a device: orthogonalises the waiting matrices, in one call for each shape.
 void OrthogonalBlend::orthogonalise_all() {
   std::map<std::array<std::size_t, 3>, std::vector<float*>> by_shape;
   for (const auto& held : of_tensor_) {

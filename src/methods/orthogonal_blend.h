@@ -21,18 +21,18 @@ struct Matrix {
   std::size_t longer() const noexcept { return rows < cols ? cols : rows; }
 };
 
-// Tensors with two dimensions or more, none of them 1, whose names hold none of the words: those of
-// embeddings and of output layers. `words`: separated by commas.
+// Tensors with two dimensions or more that have several rows and columns as matrices, and whose
+// names hold none of the words (for embeddings and output layers). `words`: separated by commas.
 std::vector<Matrix> matrices_of(const Layout& layout, const std::string& words);
 
-// Query, key and value in one matrix, found by name and shape: its longer side is three times its
-// shorter one and is cut in three. Else the matrix is its only part.
+// The parts of a matrix. If it is `fused` (query, key and value, by name) and its longer side is
+// three times the shorter, it is cut in three. Else the matrix is its only part.
 std::vector<rules::MatrixSpan> parts_of(const Matrix& matrix, bool fused, std::span<float> values);
 
 class OrthogonalBlend {
  public:
-  // Options `iterations`, `every`, `not_matrices`, `fused`, `matrix_scale`; their declarations,
-  // with the method's own default of the last. With every > 1 a buffer "factor" of the kind.
+  // Reads options `iterations`, `every`, `not_matrices`, `fused`, `matrix_scale`. options() has
+  // them, with the method's default of the last. With every > 1 adds a buffer "factor" of `kind`.
   OrthogonalBlend(const std::string& method, const MethodContext& ctx, StateTable& state,
                   StateKind kind);
   static std::vector<MethodOption> options(const std::string& matrix_scale);
@@ -43,11 +43,11 @@ class OrthogonalBlend {
   float step_scale(std::size_t tensor) const noexcept;
 
   // When a tensor's gradient g is complete: u = beta1 m + (1-beta1) g;  m = beta2 m + (1-beta2) g;
-  // u is orthogonalised and kept. Where g or m is not finite, m is as before. Nothing with a fault
-  // at the guard. REQUIRES: has(tensor), m and g of its size.
+  // u is orthogonalised and kept. Where g or m is not finite, m does not change. Does nothing if
+  // the guard has a fault. REQUIRES: has(tensor), m and g of its size.
   void blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas, const Values& g,
              Floats m, Guard guard = nullptr);
-  // The directions are no longer needed in this step.
+  // Frees the directions, when the step no longer needs them.
   void release();
   std::span<const float> direction(std::size_t tensor) { return finished(tensor).u.span(); }
   std::span<const float> direction(const Piece& piece) {
@@ -55,11 +55,11 @@ class OrthogonalBlend {
     return held.u.span().subspan(piece.begin - held.offset, piece.n());
   }
 
-  // Of a step, all matrices together; mean over the steps.
+  // Operations per step for all matrices together, averaged over steps.
   double operations() const;
 
-  // Signs of the piece's part of it; none, and the fault is noted, if it was not finite. REQUIRES:
-  // has(piece.tensor), whose blend() of this step was.
+  // Signs of the piece's part of the direction. If u was not finite, bits are 0 and the fault is
+  // noted. REQUIRES: has(piece.tensor), after blend() of this step.
   void encode(const Piece& piece, const StepContext& ctx, std::span<std::uint64_t> signs,
               FaultSlot fault);
 
@@ -71,7 +71,7 @@ class OrthogonalBlend {
     float scale = 1;
     FlatBuffer u = {};               // (rows, cols)
     std::uint32_t* fault = nullptr;  // noted there if u was not finite
-    bool waits = false;              // on a device: u is to be orthogonalised
+    bool waits = false;              // on a device: u is not orthogonalised yet
   };
 
   const Held& finished(std::size_t tensor);
@@ -87,7 +87,7 @@ class OrthogonalBlend {
   FlatBuffer* factors_ = nullptr;  // of each part of a matrix, from the tensor's start on
   std::vector<std::unique_ptr<Held>> of_tensor_;  // null: no matrix
   std::shared_ptr<std::uint32_t[]> faults_;       // by tensor
-  std::vector<char> blended_;                     // by tensor, in the step at hand
+  std::vector<char> blended_;                     // by tensor, in this step
   std::int64_t step_ = -1;
   bool any_wait_ = false;
 };

@@ -31,8 +31,8 @@ QuantiserOptions read_options(const std::string& method, const MethodContext& ct
   return o;
 }
 
-// The quantile of the magnitudes, or, where that is 0, the largest: in a tensor that is mostly
-// zeros, the rest still counts.
+// The quantile of the magnitudes; if that is 0, the largest, so that a tensor of mostly zeros still
+// gets a scale.
 float quantile_of(std::span<const float> u, double share) {
   const auto n = static_cast<double>(u.size());
   const auto above = static_cast<std::size_t>(std::floor((1 - share) * n)) + 1;
@@ -96,7 +96,7 @@ void Quantiser::add(double size, Total& total) const {
   total.size = largest ? std::max(total.size, size) : total.size + size;
 }
 
-// c of a scope of n coordinates: 0 of none, and for non-finite values, which encode detects.
+// c of a scope of n coordinates. 0 if n is 0 or values are not finite, which encode() detects.
 float Quantiser::reference(const Total& total, std::size_t n) const {
   if (n == 0) return 0;
   const auto count = static_cast<double>(n);
@@ -174,7 +174,7 @@ void Quantiser::measure_on_host(const StepContext& ctx, const Flat& flat) {
   }
 }
 
-// Part of a piece that shares the scale c.
+// Quantises a part of a piece with the scale c.
 void Quantiser::quantise_part(float c, int largest, std::span<const float> u,
                               std::span<const float> r, std::span<std::int8_t> q,
                               std::span<float> e_next) const {
@@ -188,7 +188,7 @@ void Quantiser::quantise_part(float c, int largest, std::span<const float> u,
   if (!e_next.empty()) kernels::keep_level_error(u, q, step, e_next);
 }
 
-// Coordinates from `begin` of the tensor on, cut where a scope ends.
+// Quantises coordinates from `begin` of the tensor on, cut where a scope ends.
 void Quantiser::quantise_rows(const Piece& piece, std::size_t begin, int largest,
                               std::span<const float> u, std::span<const float> r,
                               std::span<std::int8_t> q, std::span<float> e_next) {
@@ -232,7 +232,7 @@ std::size_t Quantiser::encode_in_steps(const Piece& piece, const StepContext& ct
   alignas(64) std::array<float, kScaleBlock> blend, random;
   const std::size_t n = q.size(), first = piece.begin + begin;
   const auto u = std::span(blend).first(n);
-  const auto g = b.g.read(piece.tensor, first, first + n, random);  // which is written afterwards
+  const auto g = b.g.read(piece.tensor, first, first + n, random);  // random is written afterwards
   std::size_t found =
       kernels::lion_blend(g, lion_blend(ctx.scalars_of(piece)), b.m.subspan(begin, n), u);
   if (!b.e.empty()) {

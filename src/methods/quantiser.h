@@ -29,8 +29,8 @@ struct QuantiserOptions {
   Granularity granularity = Granularity::kBlock;
   double quantile = 0.99;  // of kQuantile: the share of magnitudes that are at most c
   bool stochastic = false;
-  bool shared = false;  // scales are equal on all ranks: the largest of theirs for kMaximum, else
-                        // the mean. Otherwise each rank has its own, and the levels are weights
+  bool shared = false;  // scales are equal on all ranks: the largest of them for kMaximum, else
+                        // the mean. Otherwise each rank has its own, and levels only weight votes
 };
 
 class Quantiser {
@@ -54,7 +54,7 @@ class Quantiser {
                GradientView g, std::span<const float> m, std::span<const float> e);
 
   struct Buffers {
-    GradientView g;  // of all tensors; the others of the piece
+    GradientView g;  // of all tensors; the other buffers are the piece's
     std::span<float> m;
     std::span<const float> e;  // quantisation error of earlier steps; empty: no feedback
     std::span<float> e_next;   // quantisation error of this step
@@ -69,21 +69,21 @@ class Quantiser {
 
   // On a device. Throws InvalidArgument on options that need the host.
   void check_device(const std::string& method, Space& space) const;
-  // The scales that prepare() left, for levels of so many bits.
+  // Copies prepare()'s scales to the device, as sizes of levels of this many bits.
   void place_steps(Space& space, int bits);
-  // encode() with the levels to `lines`.
+  // encode() that writes levels to `lines`.
   void encode_on_device(Space& space, const Piece& piece, const StepContext& ctx,
                         const Buffers& buffers, int bits, const LevelKernels::Lines& lines,
                         FaultSlot fault);
 
  private:
-  // Flat m and e; no e: no error feedback.
+  // m and e are flat. Empty e: no error feedback.
   struct Flat {
     GradientView g;
     std::span<const float> m, e;
   };
-  // Of magnitudes: their sum, sum of squares or maximum, and for kGeometricMean the sum of their
-  // logarithms.
+  // `size`: the sum of magnitudes, their sum of squares or their maximum. `log2`: for
+  // kGeometricMean the sum of their logarithms.
   struct Total {
     double size = 0, log2 = 0;
   };
@@ -115,7 +115,7 @@ class Quantiser {
   std::vector<float> scales_;             // c of each scope, tensor after tensor; not for kBlock
   std::vector<std::size_t> first_scale_;  // by tensor
   std::vector<std::size_t> row_;          // by tensor: coordinates of a scope
-  std::shared_ptr<float[]> steps_;        // on a device: of a level, by scope or block
+  std::shared_ptr<float[]> steps_;        // on a device: sizes of levels, by scope or block
   std::vector<float> whole_;              // the blend of a scope, for quantiles
 };
 

@@ -29,7 +29,7 @@ void Quantiser::check_device(const std::string& method, Space& space) const {
   needs_host(options_.stochastic, "rounding = stochastic");
 }
 
-// The sums of all tensors in one copy; then as measure() adds them.
+// Copies the sums of all tensors at once, then adds them as measure() does.
 void Quantiser::measure_on_device(Space& space, const StepContext& ctx, const Flat& flat) {
   const auto turn = space.turn();
   space.begin_frames();
@@ -58,7 +58,7 @@ void Quantiser::measure_on_device(Space& space, const StepContext& ctx, const Fl
   }
 }
 
-// Of a tensor: one for each kScaleBlock of a scope.
+// The number of a tensor's sums: one for each kScaleBlock of each scope.
 std::size_t Quantiser::sums_of(std::size_t tensor) const {
   return layout_.tensors()[tensor].n / row_[tensor] * parts_of(row_[tensor]);
 }
@@ -71,7 +71,7 @@ void Quantiser::place_steps(Space& space, int bits) {
   space.write(steps, {steps_.get(), steps.size()});
 }
 
-// Blocks are numbered as ranges of flat coordinates, and one more for each tensor before.
+// A block's number is that of its range of flat coordinates, plus the number of tensors before it.
 std::span<float> Quantiser::block_steps(Space& space, const Piece& piece) {
   const std::size_t tensors = layout_.tensors().size();
   if (!steps_) steps_ = space.zeros(layout_.flat_size() / kScaleBlock + 1 + tensors);

@@ -17,7 +17,7 @@ class SharedScales {
   static constexpr int kPart = 100;  // id of its part
   Part part() const;
 
-  // `scales` of this rank become those of all. REQUIRES: n of them, finite, not negative.
+  // Replaces this rank's scales by the common ones. REQUIRES: n scales, finite, not negative.
   void share(Communicator& comm, const Server& server, const StepContext& ctx,
              std::span<float> scales);
   void serve(const Ballots& up, Reply& reply) const;

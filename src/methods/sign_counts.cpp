@@ -47,7 +47,7 @@ void SignCounts::planes_of(std::size_t first, std::size_t n,
   for (const Frame& frame : frames_) add_counts(frame, first, n, planes);
 }
 
-// Signs from word `begin` on, of the run's frames whose weights have the bit.
+// Rows of signs from word `begin` on, of the run's frames whose weights have the bit.
 std::vector<const std::uint64_t*> SignCounts::rows_of(const Run& run, std::size_t bit,
                                                       std::size_t begin) const {
   std::vector<const std::uint64_t*> rows;
@@ -58,7 +58,8 @@ std::vector<const std::uint64_t*> SignCounts::rows_of(const Run& run, std::size_
   return rows;
 }
 
-// A sum of w_i rows: for each bit of the weights the count of the rows that have it, at its plane.
+// The weighted sum of rows: for each bit of the weights, adds the count of the rows with this bit
+// to the planes from this bit on.
 void SignCounts::count_signs(std::size_t first, std::size_t n,
                              std::span<std::uint64_t> planes) const {
   if (n == 0) return;
@@ -85,7 +86,7 @@ void SignCounts::count_signs(std::size_t first, std::size_t n,
   }
 }
 
-// planes += one node's counts of the words, which are in groups up to view.packed_words.
+// planes += one node's counts of the words. Words before view.packed_words are packed.
 void SignCounts::add_counts(const Frame& frame, std::size_t first, std::size_t n,
                             std::span<std::uint64_t> planes) const {
   const CountView view(frame.head.data(), shard_, votes_each_, CountForm::kPacked);
@@ -123,8 +124,8 @@ void SignCounts::write_counts(CountForm form, std::span<std::byte> out) const {
   planes_of(view.packed_words, view.plane_words, view.planes);
 }
 
-// decide(counts, users, first, positive, nonzero) for counts from coordinate `first` of the whole
-// model on, some words at a time.
+// Calls decide(counts, users, first, positive, nonzero) for some words at a time, from coordinate
+// `first` of the whole model on.
 template <typename Decide>
 void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decide& decide) const {
   const VoteView view(out.data(), shard_, ternary);
@@ -142,7 +143,7 @@ void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decid
       decide(counts, users_[k], first, view.positive.subspan(word, n),
              ternary ? view.nonzero.subspan(word, n) : view.nonzero);
     }
-    // a node's counts beyond the end of a tensor are padding
+    // a node's counts may have bits beyond the end of the tensor
     if (piece.n() % 64 != 0) view.positive[end - 1] &= (std::uint64_t{1} << (piece.n() % 64)) - 1;
   }
 }

@@ -8,13 +8,13 @@
 
 namespace pride::methods {
 
-// Ballots about one shard: frames of signs, each with its weight, or partial counts up to
-// `votes_each`; `votes` of all of them at most. They must outlive this object.
+// Ballots for one shard: frames of signs with weights, or partial counts of up to `votes_each`
+// votes; together they have at most `votes`. They must outlive this object.
 class SignCounts {
  public:
   SignCounts(const Shard& shard, const Ballots& up, int votes, int votes_each);
 
-  // Frames without the header. The form of the counts is that of the constructor's `votes`.
+  // Write frames without the header. The layout of counts is that for the constructor's `votes`.
   void write_counts(CountForm form, std::span<std::byte> out) const;
   void write_vote(const Round& round, Tie tie, std::span<std::byte> out) const;
   // A vote that is + with probability (votes for +)/(votes).

@@ -4,8 +4,8 @@
 //           graddrop: Aji & Heafield 2017, arXiv:1704.05021, Algorithm 1.
 // Cost      at most ratio (34 + log2(1/ratio)) bits per coordinate to each other rank, plus frames:
 //           grows with N.
-// State     v: residual (n), of dgc u: momentum (n) float32, local to each rank; sent entries are
-//           cleared in both.
+// State     v: residual (n); dgc also u: momentum (n); float32, local to each rank. Sent entries
+//           are cleared in both.
 // Deviates  exactly the largest entries rather than those above a sampled threshold; all tensors
 //           are treated alike; weight decay is decoupled; dgc's sparsity warm-up is a smooth decay.
 #include "codecs/sparse.h"

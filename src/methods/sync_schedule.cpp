@@ -11,8 +11,8 @@
 namespace pride::methods {
 
 // exp2_of() has the same bits on every machine, and whole powers are exact. Other powers are
-// irrational: floor() of the rounded one is that of the power itself, which sync_schedule_test.cpp
-// checks with whole numbers.
+// irrational: rounding does not change their floor(), as sync_schedule_test.cpp checks with whole
+// numbers.
 SyncSchedule::SyncSchedule(const std::string& method, const MethodContext& ctx)
     : SyncSchedule(whole_option(method, ctx, "sync_every", 1, kLongest)) {
   until_ = whole_option(method, ctx, "sync_until", 0, std::numeric_limits<std::int64_t>::max());

@@ -24,7 +24,7 @@ class SyncSchedule {
   // Even intervals without a last step.  REQUIRES: every >= 1.
   explicit SyncSchedule(std::int64_t every) : begins_{0}, length_(every) {}
 
-  // By the method's options. Throws InvalidArgument, naming the method, on one out of range.
+  // From the method's options. Throws InvalidArgument, naming the method, if one is out of range.
   SyncSchedule(const std::string& method, const MethodContext& ctx);
 
   // The interval that the step is in. REQUIRES: step >= 0.

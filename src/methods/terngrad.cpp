@@ -79,7 +79,7 @@ class TernGrad final : public Method {
     }
   }
 
-  // sum of t + 1: of a code's two bits, so that of all ranks is a count over twice as many rows
+  // t + 1 is the sum of a code's two bits: the sum over ranks is a count over twice as many rows
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {
     if (part.id == SharedScales::kPart) return shared_.serve(up, reply);

@@ -1,11 +1,11 @@
 // Votes of dlion-muon on a part of the coordinates in each step.
 // SPDX-License-Identifier: Apache-2.0
 // Source    the direction, the momentum and the vote are those of dlion-muon (dlion.cpp). Turns of
-//           coordinates: no paper has them with votes.
+//           coordinates: no paper combines them with votes.
 // Cost      1/turns bits up and down per coordinate, plus frames.
 // State     that of dlion-muon.
-// Deviates  a coordinate moves in its turn alone, as far as in `turns` steps. Zeros and ties are
-//           counted in rounds of all turns.
+// Deviates  a coordinate moves only in its turn, by the rate of `turns` steps. The hashes of zeros
+//           and ties count rounds of all turns as exchanges.
 #include <algorithm>
 #include <bit>
 
@@ -30,7 +30,7 @@ Turns turns_option(const MethodContext& ctx) {
   return Turns(static_cast<int>(n));
 }
 
-// Its votes stay here: tie = zero makes it read results in which most coordinates stay.
+// For encode() and apply(): tie = zero lets apply() read results in which most coordinates stay.
 MethodContext blend_context(const MethodContext& ctx) {
   MethodContext own = ctx;
   own.nodes = {};
@@ -89,7 +89,7 @@ class TurnMuon final : public Method {
 
   void end_encode(const StepContext& ctx) override { method_->end_encode(ctx); }
 
-  // As a vote on all coordinates: a coordinate without its turn gets 0 from every rank.
+  // A vote on all coordinates: every rank's bit is 0 for a coordinate that does not have its turn.
   void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {
     const FrameKind signs = sign_frames(), vote = vote_frames(false);
@@ -118,7 +118,7 @@ class TurnMuon final : public Method {
     turns_.pack(shard, all.positive, round.step, out.packed);
   }
 
-  // x = (1 - lr wd) x, and of coordinates that have their turn minus turns lr Delta
+  // x = (1 - lr wd) x, minus turns lr Delta for coordinates that have their turn
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
     prepare_whole(b, ctx);
     for (std::size_t j = 0; j < b.shards.size(); ++j) {
@@ -134,7 +134,7 @@ class TurnMuon final : public Method {
     StepContext turn = ctx;
     turn.groups = scalars_;
     method_->apply(b, whole_, turn, x);
-    space_.wait(space_.record());  // it has read the frames
+    space_.wait(space_.record());  // until it has read the frames
   }
 
   double matrix_operations() const override { return method_->matrix_operations(); }

@@ -73,7 +73,7 @@ void VoteProbe::sample_blends(const Bucket& bucket, const StepContext& ctx, Grad
   for (std::size_t i = 0; i < coords.size(); ++i) {
     const std::size_t c = coords[i];
     const std::size_t tensor = tensor_at(c);
-    if (ctx.is_unused(tensor)) {  // sample_results() leaves it out
+    if (ctx.is_unused(tensor)) {  // sample_results() marks it
       mine.u[i] = 0;
       continue;
     }
@@ -105,7 +105,7 @@ void VoteProbe::serve(const Ballots& up, Reply& reply) {
 
 void VoteProbe::keep(const Bucket& bucket, const Wire& wire) {
   const auto coords = samples_in(bucket);
-  // the header of the first frame; of the others the payloads alone are there
+  // the result has one header, followed by the payloads of all frames
   const std::byte* frame = wire.down[0].span().data();
   for (std::size_t r = 0; r < static_cast<std::size_t>(world_); ++r) {
     const SampleView theirs(frame, coords.size());
@@ -165,7 +165,7 @@ std::vector<TensorDiagnostics> VoteProbe::evaluate() const {
   return out;
 }
 
-// The reference magnitude of the largest level, for the samples of one rank.
+// The magnitude of the largest level, from the samples of one rank.
 double VoteProbe::top_of(std::span<const Sample> samples, const QuantiserOptions& options) const {
   std::vector<float> sizes;
   for (const Sample& s : samples) sizes.push_back(std::abs(s.u));
@@ -191,7 +191,7 @@ double VoteProbe::top_of(std::span<const Sample> samples, const QuantiserOptions
   }
 }
 
-// One for each rank: 0 if it has no samples.
+// top_of() for each rank; 0 without samples.
 std::vector<double> VoteProbe::tops_of(const Tensor& t, const QuantiserOptions& options) const {
   std::vector<double> tops;
   double sum = 0, most = 0;

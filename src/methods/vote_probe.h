@@ -55,9 +55,9 @@ class VoteProbe {
   std::vector<TensorDiagnostics> evaluate() const;
 
   // Error of a vote of p bits, p = 1 to 8 at index p - 1: the share of sum |mean u| on coordinates
-  // where the vote differs from the sign of the mean, a tie counting one half. With the configured
-  // scale, of a tensor's samples, its own or shared; rounded to nearest. Numerator and denominator,
-  // so that steps can be added.
+  // where the vote differs from the sign of the mean; a tie counts one half. Scales come from a
+  // tensor's samples, by the options; levels are rounded to nearest. `lost` are numerators and
+  // `all` is the denominator, so that steps can be added.
   struct Loss {
     std::array<double, 8> lost{};
     double all = 0;
@@ -70,9 +70,9 @@ class VoteProbe {
   struct Tensor {
     std::size_t offset, n, stride, first, count;  // samples [first, first + count)
   };
-  // Flat coordinates, ascending. A tensor gives up to 256 of them, one in a thousand but at least
-  // 16, evenly spread, and on N >= 32 ranks N/16 times fewer, but at least 4; the same for any cut
-  // into buckets.
+  // Sampled flat coordinates, ascending and evenly spread: one in a thousand of a tensor, at least
+  // 16 and at most 256. On N >= 32 ranks these numbers are N/16 times smaller, but at least 4. They
+  // do not depend on the cut into buckets.
   std::vector<std::size_t> samples_in(const Bucket& bucket) const;
   template <typename Body>
   void for_pieces(const Bucket& bucket, const Body& body) const;

@@ -6,8 +6,8 @@
 
 namespace pride::methods {
 
-// Calls body(shard, piece, samples, first, n) for each piece with samples: which of its coordinates
-// they are, and that they are the bucket's from number `first` on.
+// Calls body(shard, piece, samples, first, n) for each piece with samples. `samples`: which of its
+// coordinates they are. They are the bucket's samples [first, first + n).
 template <typename Body>
 void VoteProbe::for_pieces(const Bucket& bucket, const Body& body) const {
   std::size_t first = 0;

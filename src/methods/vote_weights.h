@@ -22,8 +22,7 @@ inline constexpr std::int64_t kMostVoteWeight = 65535;  // 16 bits of a frame's 
 std::vector<int> vote_weights(std::string_view method, const Protocol& protocol, const Nodes& nodes,
                               std::span<const std::int64_t> given);
 
-// Names of the methods whose ranks send one sign for each coordinate, which have vote weights and
-// the hierarchical route.
+// Names of the methods whose ranks send one sign for each coordinate; these have vote weights.
 std::string methods_of_signs();
 
 }  // namespace pride

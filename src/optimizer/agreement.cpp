@@ -3,6 +3,7 @@
 #include "optimizer/agreement.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/digest.h"
 #include "pride/error.h"
@@ -43,7 +44,7 @@ std::string text_of(const TensorSlot& slot) {
                 slot.to_whole != 0 ? concat(", from coordinate ", *spec.first_coord) : "");
 }
 
-// Which tensor is the first to differ. Collective; every rank finds the same one.
+// Throws, naming the first tensor that differs, the same one on every rank. Collective.
 [[noreturn]] void explain_layout(Communicator& comm, const Layout& layout,
                                  const std::string& ranks) {
   const auto counts = gather_rows(comm, {layout.tensors().size()});
@@ -62,7 +63,38 @@ std::string text_of(const TensorSlot& slot) {
                                       : std::string(" (not there on this rank)")));
 }
 
+const char* name_of(std::uint64_t call) {
+  static constexpr std::array<const char*, 5> kNames = {"the constructor", "add()", "broadcast()",
+                                                        "load()", "step()"};
+  return call < kNames.size() ? kNames[call] : "another call";
+}
+
 }  // namespace
+
+std::vector<std::uint64_t> gather_calls(Communicator& comm, Call call, std::uint64_t value) {
+  if (comm.size() == 1) return {value};
+  const auto number = static_cast<std::uint64_t>(call);
+  const Communicator::Scope scope(comm, concat("start of ", name_of(number)));
+  const auto rows = gather_rows(comm, {number, value});
+  std::vector<std::uint64_t> values;
+  for (std::size_t at = 0; at < rows.size(); at += 2) {
+    PRIDE_CHECK(rows[at] == rows[0], "optimizer: rank(s) ", ranks_that_differ(rows, 2, 0), " call ",
+                name_of(rows[at]), ", rank 0 ", name_of(rows[0]),
+                "; all ranks must make the same call");
+    values.push_back(rows[at + 1]);
+  }
+  return values;
+}
+
+void check_accepted(Communicator& comm, Call call, bool refused) {
+  const auto refusals = gather_calls(comm, call, refused ? 1 : 0);
+  std::string ranks;
+  for (std::size_t r = 0; r < refusals.size(); ++r) {
+    if (refusals[r] != 0) ranks += concat(ranks.empty() ? "" : ", ", r);
+  }
+  PRIDE_CHECK(ranks.empty() || refused, "optimizer: ", name_of(static_cast<std::uint64_t>(call)),
+              " is refused by rank(s) ", ranks, ", whose errors give the reason");
+}
 
 std::vector<std::int64_t> check_agreement(
     Communicator& comm, const Layout& layout,

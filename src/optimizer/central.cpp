@@ -63,7 +63,7 @@ RoundRecord Central::read(std::span<const std::byte> bytes, std::int64_t round,
   return record;
 }
 
-// The record's voters and scalars in ctx, its frames in the flights. The record must outlive both.
+// The record's voters and scalars go to ctx, its frames to the flights. It must outlive both.
 void Central::take_results(const RoundRecord& record, StepContext& ctx, std::span<Flight> flights) {
   weights_ = rounds_.weights_of(record.voters);
   static_cast<Round&>(ctx) = rounds_.round_of(record.round, options_.seed,
@@ -76,7 +76,7 @@ void Central::take_results(const RoundRecord& record, StepContext& ctx, std::spa
     wire.down.resize(1);
     wire.down[0].resize(head);
     std::ranges::copy(rest.first(head), wire.down[0].span().begin());
-    if (body > 0 && wire.down_body.empty()) {  // of a step that was not encoded
+    if (body > 0 && wire.down_body.empty()) {  // the step was not encoded
       wire.room.resize(body);
       wire.down_body = {wire.room.span()};
     }
@@ -113,7 +113,7 @@ void Central::replay(View x, std::int64_t round, std::span<const std::byte> byte
   apply(x, record);
 }
 
-// --- A round of which this worker has a ballot. --------------------------------------------------
+// --- A round with a ballot of this worker. -------------------------------------------------------
 
 Pipeline::Results Central::exchange(View x, StepContext& ctx, std::span<Flight> flights) {
   const std::int64_t round = ctx.step / period();
@@ -163,7 +163,7 @@ void Central::give(View x, std::int64_t round) {
   client_->put_parameters(round, replica_hash(layout_, all.span()), all.span());
 }
 
-// The newest that the coordinator has. Returns the round before which they are.
+// Adopts the coordinator's newest parameters, and returns the round before which they are.
 std::int64_t Central::take(View x) {
   const std::int64_t round = *welcome_.parameters_round;
   FlatBuffer all(replica_floats(method_, layout_));
@@ -177,7 +177,7 @@ std::int64_t Central::take(View x) {
   return round;
 }
 
-// Of records their sizes by one voter: those of votes do not depend on it.
+// Assumes records of one voter: frames of votes have the same size for any number of voters.
 bool Central::replays_are_fewer_bytes(std::int64_t from) const {
   const auto groups = static_cast<int>(options_.groups.size());
   const auto record = static_cast<double>(rounds_.record_bytes(from, groups, {&voter_, 1}));
@@ -185,7 +185,7 @@ bool Central::replays_are_fewer_bytes(std::int64_t from) const {
   return record * static_cast<double>(*welcome_.parameters_round - from) <= parameters;
 }
 
-// From the parameters before `round` to those before the open round, as welcome_ has it.
+// Brings x from before `round` to before the open round, which welcome_ has.
 std::int64_t Central::catch_up(View x, std::int64_t round, bool take_parameters,
                                RoundReport& report) {
   const bool any = welcome_.parameters_round.has_value();
@@ -234,7 +234,7 @@ std::int64_t Central::join(View x, std::int64_t done) {
   voter_.number = static_cast<std::uint16_t>(welcome_.number);
   if (!welcome_.parameters_round && done == welcome_.open_round) {
     give(x, done);
-    welcome_ = client_->look();  // another worker may have been first
+    welcome_ = client_->look();  // another worker may have sent its parameters first
   }
   const bool others = welcome_.parameters_round && *welcome_.parameters_round == done &&
                       welcome_.parameters_hash != hash_of(x);

@@ -1,4 +1,4 @@
-// The worker's half of a run by a coordinator: ballot, record, replay, parameters, join.
+// The worker's side of a coordinator's run: ballot, record, replay, parameters, join.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +19,7 @@ namespace pride {
 
 class Central {
  public:
-  // All must outlive this object. options.coordinator may be null: for replay() alone. Throws
+  // All must outlive this object. For replay() alone options.coordinator may be null. Throws
   // InvalidArgument if a coordinator cannot serve the method.
   Central(const Layout& layout, Method& method, std::span<const Bucket> buckets,
           const OptimizerOptions& options);
@@ -29,20 +29,20 @@ class Central {
   std::size_t ballot_bytes(std::int64_t round) const { return rounds_.ballot_bytes(round); }
   Traffic traffic() const { return client_ ? client_->traffic() : Traffic{}; }
 
-  // Joins the run, with parameters from before round `done`; afterwards x, and what the method has
-  // of it, are those before the round that is returned, which workers vote on now. Throws
-  // InvalidArgument if the run is another one, else CommError.
+  // Joins the run. Before, x are the parameters before round `done`. Returns the open round;
+  // afterwards x and the method's state are those before that round. Throws InvalidArgument if the
+  // coordinator has another run, else CommError.
   std::int64_t join(View x, std::int64_t done);
 
-  // Between encode and apply: votes, waits, and takes the record. `x` are the parameters.
+  // Between encode and apply: votes, waits, and reads the record. `x` are the parameters.
   Pipeline::Results exchange(View x, StepContext& ctx, std::span<Flight> flights);
 
-  // After a step whose exchange() was, or (`x` not voted on: not finite) was not. Afterwards x are
-  // the parameters before the round that is returned.
+  // Ends a round. `voted`: exchange() was called; false: a gradient is not finite. Returns the next
+  // round; afterwards x are the parameters before it.
   std::int64_t finish(View x, std::int64_t round, bool voted, RoundReport& report);
 
-  // The record's results on x, before them those of all rounds until then. Throws CommError,
-  // beginning with `where`, unless it is the record of that round of this run, and x has its hash.
+  // Applies the record to x, the parameters before that round. Throws CommError, beginning with
+  // `where`, unless it is this run's record of that round, with the hash of x.
   void replay(View x, std::int64_t round, std::span<const std::byte> record,
               const std::string& where);
 
@@ -67,11 +67,11 @@ class Central {
   Voter voter_;
   CoordinatorWelcome welcome_;
 
-  // of the round at hand
+  // of the current round
   CoordinatorVote answer_;
   RoundRecord record_;
   std::vector<int> weights_;
-  bool other_parameters_ = false;  // than those of the record
+  bool other_parameters_ = false;  // the record's hash is not that of x
   std::vector<Flight> replayed_;   // by bucket
 };
 

@@ -57,7 +57,7 @@ FrameHeader ballot_header(const Part& part, const Shard& shard, const Round& rou
           .non_finite = {}};
 }
 
-// One that begins there: its head, then its body.
+// The frame that begins at `at`: its head, then its body.
 Frame frame_at(std::span<const std::byte> bytes, std::size_t at, const FrameKind& kind,
                const Shard& shard) {
   const std::size_t head = kind.bytes(shard);

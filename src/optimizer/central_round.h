@@ -1,4 +1,4 @@
-// A round by a coordinator: the ballots of its workers, and the record that all of them apply.
+// A coordinator's round: the ballots of its workers, and the record that all of them apply.
 // Byte layout: docs/wire_format.md. Used by workers (optimizer) and by the coordinator.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,7 +24,7 @@ struct Voter {
 struct RoundRecord {
   std::int64_t round = 0;
   std::int64_t step = 0;             // of the exchange: the last of its period
-  std::uint64_t params_hash = 0;     // replica_hash() of what all workers have alike, before it
+  std::uint64_t params_hash = 0;     // replica_hash() before the round
   std::vector<StepScalars> scalars;  // of each group
   std::vector<Voter> voters;         // by ascending number; at least one
   std::vector<std::byte> frames;     // results, bucket by bucket, part by part
@@ -32,7 +32,7 @@ struct RoundRecord {
 
 std::vector<std::byte> encode_record(const RoundRecord& record);
 // Throws CommError, beginning with `where`, unless these are the whole bytes of a record of this
-// version with a checksum that fits. CentralRound::check_record() checks its frames.
+// version with a valid checksum. CentralRound::check_record() checks its frames.
 RoundRecord decode_record(std::span<const std::byte> bytes, const std::string& where);
 
 // Their digest is digest_of() in step_scalars.h.
@@ -40,14 +40,14 @@ std::vector<std::byte> encode_scalars(std::span<const StepScalars> scalars);
 std::vector<StepScalars> decode_scalars(std::span<const std::byte> bytes, int groups,
                                         const std::string& where);
 
-// Both halves of rounds of one run, without parameters and gradients. The method is one for a world
-// of one rank, its buckets have one shard each; both must outlive this object. Calls may come from
-// several threads.
+// The worker's and the server's half of a run's rounds, without parameters and gradients. REQUIRES:
+// a method for a world of one rank, and buckets of one shard each; both outlive this object.
+// Several threads may call.
 class CentralRound {
  public:
   // Throws InvalidArgument if a coordinator cannot serve the method, with the reason: shared scales
-  // before a step, state of its servers, state in common that records do not lead to, frames whose
-  // length depends on data.
+  // before a step, server state, shared state that records do not determine, frames whose length
+  // depends on data.
   CentralRound(const Method& method, std::span<const Bucket> buckets);
 
   std::span<const Bucket> buckets() const noexcept { return buckets_; }
@@ -56,27 +56,26 @@ class CentralRound {
   std::size_t ballot_bytes(std::int64_t round) const;
   std::size_t record_bytes(std::int64_t round, int groups, std::span<const Voter> voters) const;
 
-  // The step as the server of these voters has it. `weights` must be weights_of(voters), and must
-  // outlive the result.
+  // The server's context of the step, with these voters. `weights` must be weights_of(voters), and
+  // must outlive the result.
   Round round_of(std::int64_t round, std::uint64_t seed, std::uint64_t scalars_digest,
                  std::span<const Voter> voters, std::span<const int> weights) const;
 
-  // Over their common divisor; empty: equal. Throws InvalidArgument if the method has no weights,
-  // or their sum is above what it counts.
+  // Weights over their common divisor; empty: all are equal. Throws InvalidArgument if the method
+  // has no weights, or if their sum is above its limit.
   std::vector<int> weights_of(std::span<const Voter> voters) const;
 
-  // What encode() left in the flights of all buckets, sealed.
+  // The frames that encode() left in the flights of all buckets, sealed.
   std::vector<std::byte> ballot(const Round& round, Voter voter,
                                 std::span<const Flight> flights) const;
 
   // Throws CommError, naming the worker and the frame, unless this is a ballot of that round.
-  // REQUIRES: it begins at a multiple of 8.
+  // REQUIRES: the ballot begins at a multiple of 8.
   void check_ballot(std::int64_t round, std::uint64_t seed, std::uint64_t scalars_digest,
                     Voter voter, std::span<const std::byte> ballot) const;
 
-  // The frames of the record. Votes count by the weights of `voters`, which need not be those of
-  // their ballots' headers. REQUIRES: ballots were checked, and belong to `voters`, whose numbers
-  // ascend.
+  // Returns the frames of the record. The weights in `voters` count; headers of ballots may have
+  // others. REQUIRES: the ballots were checked and belong to `voters`, whose numbers ascend.
   std::vector<std::byte> serve(std::int64_t round, std::uint64_t seed, std::uint64_t scalars_digest,
                                std::span<const Voter> voters,
                                std::span<const std::span<const std::byte>> ballots) const;

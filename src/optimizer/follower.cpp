@@ -13,8 +13,8 @@
 namespace pride {
 namespace {
 
-// Of the step's scalars, the layout, and where its tensors begin in the whole model: results of
-// another rank's tensors are refused.
+// Digest of the step's scalars, the layout, and the positions of its tensors in the whole model, so
+// that results for other tensors are refused.
 std::uint64_t digest_of(const StepContext& ctx, const Layout& layout) {
   Digest digest;
   digest.number(ctx.scalars_digest).number(layout.digest());
@@ -120,7 +120,7 @@ void Follower::apply(const Parameters& params, std::span<const bool> frozen, con
   applied_ = space_.record();
 }
 
-// Into the flights.
+// Checks the results and copies them into the flights.
 void Follower::take(const StepContext& ctx, std::span<const std::byte> results) {
   if (const std::size_t expected = bytes(ctx); results.size() != expected) {
     throw CommError(concat("results for '", first_name(layout_), "' and on, step ", ctx.step + 1,

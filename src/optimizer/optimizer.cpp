@@ -1,4 +1,4 @@
-// The optimizer as its users see it, and its state.
+// Optimizer's public functions, except those of steps, state files and virtual workers.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/optimizer.h"
 
@@ -65,12 +65,19 @@ void Optimizer::add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> gro
 void Optimizer::place(const Parameters& params) { impl_->place(params, "place"); }
 
 void Optimizer::broadcast(const Parameters& params) {
-  impl_->place(params, "broadcast");
+  Communicator& comm = *impl_->comms.front();
+  std::exception_ptr unusable;
+  try {
+    impl_->place(params, "broadcast");
+  } catch (const InvalidArgument&) {
+    unusable = std::current_exception();
+  }
+  check_accepted(comm, Call::kBroadcast, unusable != nullptr);
+  if (unusable) std::rethrow_exception(unusable);
   impl_->complete();
   if (impl_->central) return impl_->join();
-  Communicator& comm = *impl_->comms.front();
-  const Communicator::Scope scope(comm, "broadcast of the parameters");
   if (comm.size() == 1) return;
+  const Communicator::Scope scope(comm, "broadcast of the parameters");
   const View view = impl_->parameters->view();
   Space& space = impl_->space;
   std::vector<float> room;
@@ -123,7 +130,7 @@ void Optimizer::replay(const Parameters& params, std::span<const std::byte> reco
   impl_->publish();
 }
 
-// A worker that is not in the middle of a period has nothing that a missed round would drop.
+// A worker in the middle of a period drops its local steps if it has missed a round.
 void Optimizer::Impl::join() {
   PRIDE_CHECK(refusal.empty(), "optimizer: broadcast() after a step that failed: ", refusal);
   const std::int64_t done = steps_done / central->period();
@@ -159,7 +166,7 @@ MemoryUse Optimizer::memory() const {
   if (impl_->workers) use.frames += impl_->workers->frame_bytes();
   use.frames += impl_->results.capacity();
   for (const auto& follower : impl_->followers) use.frames += follower->frame_bytes();
-  std::uint64_t apart = 0;  // of servers, which the host has
+  std::uint64_t apart = 0;  // server state, which lies on the host
   for (int i = 0; i < impl_->n_workers(); ++i) {
     apart += sizeof(float) * impl_->table(i).floats(StateKind::kServer);
   }
@@ -184,7 +191,7 @@ Round Optimizer::Impl::round_of(std::int64_t step) const {
   return round;
 }
 
-// A worker of a coordinator sends its ballot; what the messages around it take is the client's.
+// With a coordinator: the bytes of the ballot, without the client's messages around it.
 Cost Optimizer::Impl::cost_of(std::int64_t step) const {
   if (!central) {
     return step_costs(*method, buckets, round_of(step),
@@ -219,7 +226,7 @@ std::int64_t Optimizer::lost_of(std::int64_t steps) const {
   return std::min(lost, steps);
 }
 
-// Waits for the exchanges that are on their way: what they bring is state.
+// Waits for the exchanges in flight, because their results are state.
 void Optimizer::Impl::complete() {
   if (refusal.empty()) guarded([&] { pipeline->complete(); });
 }
@@ -239,7 +246,7 @@ void Optimizer::to_common(const Parameters& params) const {
 
 void Optimizer::to_local(const Parameters& params) const {
   impl_->place(params, "to_local");
-  // of virtual workers, to_worker() has each one's own
+  // for virtual workers to_worker() does it, worker by worker
   if (!impl_->workers) impl_->method->to_local(impl_->parameters->view(), impl_->frozen);
   impl_->publish();
 }

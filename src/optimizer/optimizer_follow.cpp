@@ -1,4 +1,4 @@
-// Ranks that divide a model among them: results of a step, and those of other ranks.
+// For ranks that divide a model: results of this rank's step, and results of other ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include "optimizer/follower.h"
 #include "optimizer/optimizer_impl.h"
@@ -13,7 +13,7 @@ std::optional<int> Optimizer::follow(Layout layout) {
               "optimizer: follow() with a coordinator or virtual workers, which have whole models");
   if (!results_suffice(*all.method, all.world())) return std::nullopt;
   auto part = std::make_unique<Follower>(std::move(layout), all.options, all.world(), all.space);
-  // of both: a method may synchronise some tensors, so that all who follow each other decide alike
+  // checks both layouts: a method may synchronise only some tensors, and all ranks must agree
   if (!part->suffices(all.world())) return std::nullopt;
   all.followers.push_back(std::move(part));
   all.pipeline->keep_results(

@@ -1,4 +1,4 @@
-// What an optimizer holds, and the parts of its work.
+// The members of an optimizer, and the parts of its work.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,6 +10,7 @@
 
 #include "base/bucket.h"
 #include "methods/method.h"
+#include "optimizer/agreement.h"
 #include "optimizer/central.h"
 #include "optimizer/follower.h"
 #include "optimizer/pipeline.h"
@@ -25,7 +26,7 @@ struct Optimizer::Impl {
   Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options);
 
   void prepare(const Communicator& user_comm);
-  // Ranks, or virtual workers.
+  // The number of ranks, or of virtual workers.
   int world_of(const Communicator& comm) const {
     return options.virtual_workers > 0 ? options.virtual_workers : comm.size();
   }
@@ -40,7 +41,7 @@ struct Optimizer::Impl {
   GroupValues& group(int index);
   Follower& follower(int part, const char* call) const;
   using Setting = std::pair<std::string, std::uint64_t>;
-  void agree(const char* verdict, const std::function<std::vector<Setting>()>& body);
+  void agree(Call call, const std::function<std::vector<Setting>()>& body);
   void check_parameters();
   void place(const Parameters& params, const char* call);
   void follow(const Parameters& params, const char* call);
@@ -51,7 +52,7 @@ struct Optimizer::Impl {
   void check_same_run(const StateDict& state) const;
   std::vector<Bucket> buckets_of(const StateDict& state) const;
   void check_nodes(int world, bool hierarchical) const;
-  std::vector<std::int64_t> check_ranks_agree(Communicator& user_comm, bool usable);
+  std::vector<std::int64_t> check_ranks_agree(Communicator& user_comm);
   Round round_of(std::int64_t step) const;
   Cost cost_of(std::int64_t step) const;
   bool ends_round(std::int64_t step) const {
@@ -82,7 +83,7 @@ struct Optimizer::Impl {
   Traffic uncounted();  // since the last call
   StepReport whole_step(const Parameters& params, const Gradients& grads,
                         std::span<const bool> unused_here);
-  // Whatever a part of a step throws ends the step, and leaves momentum and parameters half done.
+  // An exception in a part of a step ends the step. Momentum and parameters are then half changed.
   template <typename Body>
   void guarded(Body&& body) {
     try {
@@ -104,16 +105,16 @@ struct Optimizer::Impl {
   Layout layout;
   OptimizerOptions options;
   std::unique_ptr<Space> own_space;  // on options.device, or the host
-  Space& space;                      // the same
+  Space& space;                      // *own_space
   MethodInfo info;
   std::vector<GroupValues> groups;
   std::vector<std::int64_t> group_starts;  // the first step of each, for Adam's bias correction
-  // duplicates: their traffic is the optimizer's alone
+  // duplicates, so that their counters have only the optimizer's traffic
   std::vector<std::unique_ptr<Communicator>> comms;
   std::vector<Bucket> buckets;
   std::unique_ptr<Method> method;
   std::unique_ptr<Central> central;  // with a coordinator
-  std::unique_ptr<Central> shadow;   // without, once a record was replayed
+  std::unique_ptr<Central> shadow;   // without one, once a record was replayed
   std::unique_ptr<VirtualWorkers> workers;
   std::vector<std::unique_ptr<Follower>> followers;  // by part
   std::vector<std::byte> results;                    // of the last step, once there is a follower
@@ -129,24 +130,24 @@ struct Optimizer::Impl {
   };
   LossScale next_scale;
   bool in_step = false;
-  bool params_checked = false;  // all ranks began with the same
-  std::string refusal;          // why no further step is taken; empty: steps are welcome
+  bool params_checked = false;  // all ranks had equal parameters at the start
+  std::string refusal;          // why further steps are refused; empty: they are not
 
-  // the step at hand
+  // of the current step
   StepContext ctx;
   LossScale loss_scale;
   std::vector<StepScalars> scalars;
   std::vector<char> unused;
   std::vector<char> reported;
-  std::vector<char> released;  // by tensor: take_released() has said so
+  std::vector<char> released;  // by tensor: take_released() has returned it
   std::vector<std::vector<std::size_t>> buckets_of_tensor;
-  std::vector<std::size_t> tensors_of_bucket;  // how many
-  std::vector<std::size_t> waiting;            // of them not yet reported
+  std::vector<std::size_t> tensors_of_bucket;  // their number
+  std::vector<std::size_t> waiting;            // by bucket: tensors not yet reported
   Traffic traffic_before;
-  std::vector<GradientPlace> gradients;  // where they lie, by tensor
-  bool one_by_one = false;               // they are given as they become ready
+  std::vector<GradientPlace> gradients;  // addresses, by tensor
+  bool one_by_one = false;               // each gradient is given when it is ready
 
-  std::unique_ptr<Pipeline> pipeline;  // last: its thread reads all of the above until it is gone
+  std::unique_ptr<Pipeline> pipeline;  // last: its threads read the members above until destroyed
 };
 
 }  // namespace pride

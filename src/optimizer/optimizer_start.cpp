@@ -1,4 +1,4 @@
-// How an optimizer begins: what this rank can see to alone, then what all must agree on.
+// Construction of an optimizer: this rank's own checks, then the agreement of all ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,6 @@
 #include "device/device_space.h"
 #include "methods/registry.h"
 #include "methods/vote_weights.h"
-#include "optimizer/agreement.h"
 #include "optimizer/optimizer_impl.h"
 #include "optimizer/replica.h"
 #include "optimizer/resharding.h"
@@ -29,7 +28,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
       own_space(options.device ? std::make_unique<DeviceSpace>(options.device)
                                : Space::make_host()),
       space(*own_space) {
-  // a rank with settings that cannot be used goes to the meeting nevertheless: the others are there
+  // a rank with unusable settings still calls the collective check, where the others wait for it
   std::exception_ptr unusable;
   std::vector<std::int64_t> given_weights;
   try {
@@ -37,12 +36,9 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   } catch (const InvalidArgument&) {
     unusable = std::current_exception();
   }
-  try {
-    given_weights = check_ranks_agree(user_comm, unusable == nullptr);
-  } catch (const InvalidArgument&) {
-    if (!unusable) throw;
-  }
+  check_accepted(user_comm, Call::kConstruct, unusable != nullptr);
   if (unusable) std::rethrow_exception(unusable);
+  given_weights = check_ranks_agree(user_comm);
   const int size = world_of(user_comm);
   if (options.virtual_workers > 0) {
     given_weights.assign(options.worker_weights.begin(), options.worker_weights.end());
@@ -78,7 +74,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   }
 }
 
-// What this rank can see to alone. Throws InvalidArgument.
+// The checks that need no other rank. Throws InvalidArgument.
 void Optimizer::Impl::prepare(const Communicator& user_comm) {
   active_isa();  // an unusable PRIDE_ISA is reported here; kernels cannot
   check_virtual_workers(user_comm);
@@ -169,7 +165,7 @@ void Optimizer::Impl::check_nodes(int world, bool hierarchical) const {
 }
 
 // Returns the vote weights of all ranks.
-std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
+std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree(Communicator& user_comm) {
   Digest method_options, hyper, nodes;
   for (int r = 0; r < options.nodes.world(); ++r) {
     nodes.number(static_cast<std::uint64_t>(options.nodes.node_of(r)));
@@ -181,11 +177,10 @@ std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree(Communicator& user_
     }
   }
   // every rank orthogonalises the same mean: products of a device may differ in the last bits
-  const bool same_products = usable && info.bits_up >= 32 && method->matrix_operations() > 0;
+  const bool same_products = info.bits_up >= 32 && method->matrix_operations() > 0;
   return check_agreement(
       user_comm, layout,
-      {{"verdict on its own settings (usable or not)", usable ? 1 : 0},
-       {"method", Digest().text(options.method).value()},
+      {{"method", Digest().text(options.method).value()},
        {"method options", method_options.value()},
        {"hyper-parameters", hyper.value()},
        {"seed", options.seed},
@@ -200,14 +195,14 @@ std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree(Communicator& user_
       options.vote_weight);
 }
 
-// The same optimizer with more tensors and groups. Collective.
+// This optimizer with more tensors and groups. Collective.
 std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> tensors,
                                                        std::vector<ParamGroup> more) {
   std::vector<TensorSpec> specs;
   for (const TensorSlot& slot : layout.tensors()) specs.push_back(slot.spec);
   std::ranges::move(tensors, std::back_inserter(specs));
   std::optional<Layout> grown;
-  agree("verdict on the tensors to add (usable or not)", [&] {
+  agree(Call::kAdd, [&] {
     PRIDE_CHECK(!central, "optimizer: add() with a coordinator: all workers of its run have the ",
                 "tensors that it began with");
     if (steps_done > 0) method->check_can_grow();
@@ -233,10 +228,9 @@ std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> t
   return next;
 }
 
-// Runs the body, which only checks, and compares over all ranks whether it threw InvalidArgument,
-// then what it returned: all go on, or all throw. Collective.
-void Optimizer::Impl::agree(const char* verdict,
-                            const std::function<std::vector<Setting>()>& body) {
+// Runs the body, which only checks. Compares over all ranks whether it threw InvalidArgument, then
+// what it returned: all continue, or all throw. Collective.
+void Optimizer::Impl::agree(Call call, const std::function<std::vector<Setting>()>& body) {
   std::exception_ptr unusable;
   std::vector<Setting> settings;
   try {
@@ -244,11 +238,7 @@ void Optimizer::Impl::agree(const char* verdict,
   } catch (const InvalidArgument&) {
     unusable = std::current_exception();
   }
-  try {
-    check_agreement(*comms.front(), layout, {{verdict, unusable ? 0 : 1}});
-  } catch (const InvalidArgument&) {
-    if (!unusable) throw;
-  }
+  check_accepted(*comms.front(), call, unusable != nullptr);
   if (unusable) std::rethrow_exception(unusable);
   check_agreement(*comms.front(), layout, settings);
 }
@@ -262,9 +252,7 @@ void Optimizer::Impl::check_parameters() {
   for (int i = 1; i < n_workers(); ++i) workers->method(i).begin(parameters->view());
   std::string ranks;
   if (comm.size() > 1) {
-    const Communicator::Scope scope(comm, "comparison of the initial parameters");
-    const auto hashes = gather_rows(comm, {hash_of(layout, common)});
-    ranks = ranks_that_differ(hashes, 1, 0);
+    ranks = ranks_that_differ(gather_calls(comm, Call::kFirstStep, hash_of(layout, common)), 1, 0);
   }
   params_checked = ranks.empty();
   PRIDE_CHECK(ranks.empty(), "optimizer: the parameters of rank(s) ", ranks,

@@ -1,4 +1,4 @@
-// What an optimizer saves and loads.
+// Save and load of an optimizer's state.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <sstream>
@@ -21,8 +21,8 @@ std::string hex(std::uint64_t v) {
   return text.str();
 }
 
-// "tie=hash": a method's options in the order of their names, those left out that no result depends
-// on.
+// "tie=hash": a method's options in the order of their names, without options that change no
+// result.
 std::string text_of(const std::map<std::string, std::string>& options, const MethodInfo& info) {
   std::string text;
   for (const auto& [name, value] : options) {
@@ -33,8 +33,8 @@ std::string text_of(const std::map<std::string, std::string>& options, const Met
   return text;
 }
 
-// The options in a saved state as this version would have saved them: without those that no result
-// depends on now, and with the defaults of those that are newer.
+// The options of a saved state as this version would have saved them: without options that change
+// no result now, and with the defaults of newer options.
 std::string completed(const std::string& text, const MethodInfo& info) {
   std::map<std::string, std::string> options;
   for (const MethodOption& option : info.options) options[option.name] = option.default_value;
@@ -71,7 +71,7 @@ std::int64_t number_in(const StateDict& state, const std::string& key) {
   return std::stoll(text);
 }
 
-// What the states of all ranks have alike, but for the rank.
+// Checks that these are the states of all ranks of one run: their scalars differ only in the rank.
 void check_of_one_run(std::span<const StateDict> ranks) {
   std::vector<char> seen(ranks.size(), 0);
   for (const StateDict& state : ranks) {
@@ -126,7 +126,7 @@ StateDict Optimizer::Impl::save(int worker) {
   return state;
 }
 
-// Checks what no load can change.
+// Checks the settings that load() cannot change.
 void Optimizer::Impl::check_same_run(const StateDict& state) const {
   const auto must_be = [&](const std::string& key, const std::string& want) {
     PRIDE_CHECK(scalar(state, key) == want, "load: the state is for ", key, " ", scalar(state, key),
@@ -138,7 +138,7 @@ void Optimizer::Impl::check_same_run(const StateDict& state) const {
   must_be("options", completed(text_of(options.options, info), info));
 }
 
-// The buckets of the optimizer that saved it.
+// The buckets of the optimizer that saved the state.
 std::vector<Bucket> Optimizer::Impl::buckets_of(const StateDict& state) const {
   const std::int64_t size = number_in(state, "bucket size"), world = number_in(state, "world");
   PRIDE_CHECK(size >= 1 && world >= 1 && world <= kMaxWorld, "load: the state is of ", world,
@@ -148,15 +148,15 @@ std::vector<Bucket> Optimizer::Impl::buckets_of(const StateDict& state) const {
                       protocol.alignment, protocol.cuts);
 }
 
-// Collective: all ranks take their states, or none does. `make`: of each virtual worker, called
-// twice for all but the last, so that no two are held at a time.
+// Collective: all ranks load their states, or none does. `make` returns a virtual worker's state.
+// It is called twice for each worker but the last, so that memory never holds two states.
 void Optimizer::Impl::load(const std::function<StateDict(int worker)>& make) {
   pipeline->discard();
   StateDict state;
   std::int64_t step = 0;
   std::vector<std::int64_t> starts(groups.size(), 0);
   const int last = n_workers() - 1;
-  agree("verdict on the state to load (usable or not)", [&] {
+  agree(Call::kLoad, [&] {
     for (int i = 0; i <= last; ++i) {
       state = make(i);
       table(i).check(layout, state);
@@ -187,11 +187,11 @@ void Optimizer::Impl::load(const std::function<StateDict(int worker)>& make) {
   refusal.clear();
   params_checked = false;
   if (!workers) return;
-  workers->forget();  // what its gradients have changed is loaded
+  workers->forget();  // the state that handed-over gradients changed is overwritten
   in_step = false;
 }
 
-// Each shard's state to its server among the buckets of `to`, which has it where it was.
+// Moves server state from the servers of the buckets `from` to those of the buckets of `to`.
 void Optimizer::Impl::move_server_state(std::span<const Bucket> from, Impl& to) {
   if (!to.method->state().has(StateKind::kServer)) return;
   const auto move = [&](Communicator& comm, int worker) {
@@ -218,7 +218,7 @@ void Optimizer::load(const StateDict& saved) {
     return state;
   });
   if (before.empty()) return;
-  impl_->refusal = "the servers' state was not moved";  // until it is
+  impl_->refusal = "the servers' state was not moved";  // holds if the move throws
   impl_->move_server_state(before, *impl_);
   impl_->refusal.clear();
 }

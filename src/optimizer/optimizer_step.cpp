@@ -1,4 +1,4 @@
-// A step: its scalars, the tensors as they become ready, the end, and what went wrong.
+// A step: its scalars, the tensors as they become ready, its end, and its errors.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace pride {
 
-// The caller's addresses, between steps.
+// Stores the caller's addresses. Only between steps.
 void Optimizer::Impl::place(const Parameters& params, const char* call) {
   PRIDE_CHECK(!in_step, "optimizer: ", call, "() in the middle of a step");
   follow(params, call);
@@ -20,7 +20,7 @@ void Optimizer::Impl::follow(const Parameters& params, const char* call) {
   parameters->place(params, call);
 }
 
-// What was written is there for the caller's stream.
+// Makes written parameters available to the caller's stream.
 void Optimizer::Impl::publish() {
   parameters->publish();
   space.before(options.stream);
@@ -50,7 +50,7 @@ void Optimizer::Impl::place_gradients(const Gradients& grads) {
   }
 }
 
-// A coordinator's record does not say what is frozen: workers that replay it would decay it.
+// A coordinator's record has no flags of frozen tensors: workers that replay it would decay them.
 void Optimizer::Impl::check_frozen() const {
   for (std::size_t t = 0; central && t < frozen.size(); ++t) {
     const TensorSpec& spec = layout.tensors()[t].spec;
@@ -60,7 +60,7 @@ void Optimizer::Impl::check_frozen() const {
   }
 }
 
-// Where this rank's gradients lie; null: they are given one by one.
+// Where this rank's gradients lie. `grads` null: they are given one by one.
 GradientView Optimizer::Impl::view_of(const Gradients* grads) {
   GradientView view{.factor = gradient_factor};
   if (!space.is_host()) view.scale = loss_scale.factor;
@@ -76,7 +76,7 @@ GradientView Optimizer::Impl::view_of(const Gradients* grads) {
   return view;
 }
 
-// Parameters, scalars and what else of a step does not depend on gradients.
+// Sets the parts of the context that do not depend on gradients.
 void Optimizer::Impl::set_context(const Parameters& params, const char* call) {
   place(params, call);
   try {
@@ -125,7 +125,7 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
                     skips_non_finite() || options.clip_global_norm > 0, options.clip_global_norm,
                     std::move(all));
   });
-  next_scale = {};  // not before: a refused step leaves it to the next
+  next_scale = {};  // only now: a refused step leaves it for the next
   in_step = true;
 }
 
@@ -182,7 +182,7 @@ std::vector<std::size_t> Optimizer::Impl::take_released() {
 }
 
 Traffic Optimizer::Impl::traffic() const {
-  if (pipeline->has_delay()) return pipeline->traffic();  // the others count at this moment
+  if (pipeline->has_delay()) return pipeline->traffic();  // threads change the other counters now
   Traffic sum = central ? central->traffic() : Traffic{};
   for (const auto& comm : comms) sum = sum + comm->traffic();
   return sum;
@@ -248,7 +248,7 @@ std::string Optimizer::Impl::describe(const NonFinite& seen, std::int64_t step) 
                 seen.rank);
 }
 
-// Of this rank alone: no other rank knows of it.
+// `alone`: only this rank has the flag, in a step without exchange.
 void Optimizer::Impl::skip(const std::string& text, bool alone, StepReport& report) {
   if (!skips_non_finite()) {
     refusal = text + "; load a state to go on";

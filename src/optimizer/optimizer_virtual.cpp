@@ -53,7 +53,7 @@ void Optimizer::Impl::hand_over(int worker, const Parameters& params, const Grad
   guarded([&] {
     space.after(options.stream);
     workers->hand_over(worker, ctx, unused, view, *comms.front());
-    space.before(options.stream);  // the next worker's gradients may take the place of these
+    space.before(options.stream);  // the next worker's gradients may overwrite these
   });
 }
 
@@ -81,7 +81,7 @@ StepReport Optimizer::Impl::finish_workers(const Parameters& params) {
   return report;
 }
 
-// Bytes, notes, and what was skipped: by all workers, or by those whose local step was.
+// Reports bytes, notes and skipped steps: a step of all workers, or local steps of some.
 void Optimizer::Impl::report_workers(const std::optional<NonFinite>& non_finite,
                                      StepReport& report) {
   for (int i = 0; i < n_workers(); ++i) {

@@ -66,8 +66,8 @@ void Pipeline::end_threads() noexcept {
   }
 }
 
-// The threads may be inside communicators that are theirs then: the failure reaches them through
-// the family.
+// Fails the world through caller_, because threads may be inside their own communicators. The
+// failure reaches them through the family.
 void Pipeline::abandon(std::string_view why) noexcept {
   caller_.fail(why);
   std::unique_lock lock(mutex_);
@@ -110,7 +110,7 @@ void Pipeline::begin(StepContext& ctx, View params, GradientView grads, bool hol
 }
 
 void Pipeline::tensor_ready(std::size_t tensor) {
-  // before any bucket with a part of it goes to a thread, which reads this
+  // written before a bucket with a part of this tensor goes to a thread, which reads the flag
   if (delay_ > 0 && !sent_.empty() && sent_.back()->ctx.step == ctx_->step) {
     sent_.back()->unused[tensor] = 0;
   }
@@ -156,7 +156,7 @@ std::optional<NonFinite> Pipeline::run_step() {
   if (all_) return run_as_one();
   if (!overlap_) return run_in_order();
   const auto non_finite = hold_ ? apply_held() : apply_as_they_arrive();
-  // then the other lanes go on to the ends of theirs, on every rank
+  // if one lane stopped, the others still run to their ends, on every rank
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] {
     return std::ranges::all_of(lanes_, [&](const Lane& lane) { return idle(lane); });
@@ -192,9 +192,9 @@ void Pipeline::encode(std::size_t bucket) {
   changed_.notify_all();
 }
 
-// Not every error comes from a call of the communicator, which would reach the other ranks by
-// itself: a frame is refused afterwards. The error is kept before another lane can receive it, so
-// that this error is thrown.
+// Some errors do not come from the communicator, such as a refused frame. They do not reach the
+// other ranks by themselves, so fail() sends them. The error is kept first: fail() makes other
+// lanes throw, too, and this error must be the one that is thrown.
 void Pipeline::exchange(Lane& lane, std::size_t bucket) {
   Late* const late = delay_ > 0 ? &late_[bucket] : nullptr;
   Flight& flight = late != nullptr ? late->flight : flight_of(bucket);
@@ -245,7 +245,7 @@ void Pipeline::settle(const Flight& flight) {
 
 std::optional<NonFinite> Pipeline::run_in_order() {
   std::optional<NonFinite> first;
-  // a device goes on with the next bucket while one is exchanged
+  // a device then encodes the next bucket while one is exchanged
   for (std::size_t b = 0; b < buckets_.size() && !space_.is_host(); ++b) encode(b);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     if (space_.is_host()) encode(b);
@@ -262,7 +262,7 @@ std::optional<NonFinite> Pipeline::run_in_order() {
   return hold_ ? end_held(first) : first;
 }
 
-// A worker whose gradient is not finite has no vote.
+// A worker whose gradient is not finite sends no ballot.
 std::optional<NonFinite> Pipeline::run_as_one() {
   std::optional<NonFinite> first;
   for (std::size_t b = 0; b < buckets_.size(); ++b) encode(b);
@@ -282,8 +282,8 @@ std::optional<NonFinite> Pipeline::run_as_one() {
   return std::nullopt;
 }
 
-// The sum goes over words of 64 coordinates in the order of the layout, whose end is bucket 0: it
-// does not depend on the buckets.
+// Sums words of 64 coordinates in the order of the layout, so that the sum does not depend on the
+// buckets. Bucket 0 is the layout's end.
 double mean_gradient_squares(const Method& method, std::span<const Bucket> buckets,
                              std::span<const Flight> flights) {
   double squares = 0;
@@ -297,7 +297,7 @@ double mean_gradient_squares(const Method& method, std::span<const Bucket> bucke
   return squares;
 }
 
-// A held step, all of whose buckets are exchanged; `first`: what was found in them.
+// Ends a held step, after all buckets were exchanged. `first`: the non-finite flag, if any.
 std::optional<NonFinite> Pipeline::end_held(std::optional<NonFinite> first) {
   std::array<double, 2> sums = {0, first ? 1.0 : 0.0};
   if (clip_ > 0 && !first) {
@@ -328,7 +328,7 @@ bool Pipeline::wait_for_result(std::size_t bucket) {
 
 std::optional<NonFinite> Pipeline::apply_as_they_arrive() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    if (!wait_for_result(b)) break;  // cannot be: a stop without error comes with a flag before it
+    if (!wait_for_result(b)) break;  // never: a lane stops without error only behind a flag
     if (flight_of(b).non_finite) return flight_of(b).non_finite;
     apply(b);
   }
@@ -344,7 +344,7 @@ std::optional<NonFinite> Pipeline::apply_held() {
   return end_held(first);
 }
 
-// No exchange is on, and none of those that were begun will be.
+// True if the lane exchanges nothing now and has nothing left to exchange.
 bool Pipeline::idle(const Lane& lane) const {
   return !lane.exchanging && (failed_ || lane.stopped || lane.order.empty());
 }
@@ -364,7 +364,7 @@ void Pipeline::exchange_loop(Lane& lane) {
     try {
       exchange(lane, bucket);
       good = true;
-    } catch (...) {  // kept
+    } catch (...) {  // exchange() has kept the error
     }
     lock.lock();
     lane.exchanging = false;

@@ -1,6 +1,6 @@
-// Pipeline: takes the buckets of a step through encode, exchange (with serve) and apply; with
-// overlap, the exchanges run on threads of their own, beside encode and backward and beside each
-// other; of methods with Protocol::delay, beside the steps that follow, too.
+// Pipeline: takes the buckets of a step through encode, exchange (with serve) and apply. With
+// overlap the exchanges run on their own threads, in parallel with backward, encode and each other.
+// With Protocol::delay they also run in parallel with the next steps.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,12 +21,12 @@
 
 namespace pride {
 
-// Sum of squares of a step's mean gradient, which every rank has: nothing is sent for it. REQUIRES:
-// Protocol::mean_gradient, and a flight for each bucket, exchanged.
+// Sum of squares of a step's mean gradient. Every rank has that gradient, so nothing is sent.
+// REQUIRES: Protocol::mean_gradient, and a flight for each bucket, exchanged.
 double mean_gradient_squares(const Method& method, std::span<const Bucket> buckets,
                              std::span<const Flight> flights);
 
-// Waits until a bucket's frames are complete; what kernels found is then in its wires.
+// Waits until a bucket's frames are complete, then sets the non-finite flags that kernels found.
 void take_faults(Space& space, Flight& flight, const StepContext& ctx);
 
 class Pipeline {
@@ -36,32 +36,31 @@ class Pipeline {
   };
   using SumOfParts = std::function<void(std::span<double>)>;  // OptimizerOptions::sum_of_parts
 
-  // All must outlive the pipeline. With overlap, each of `comms` has a thread, which alone uses it
-  // between begin() and finish(), and with a delay until complete(); bucket b goes through number b
-  // modulo their number, so that one bucket's vote hides behind another's transfer. Without, the
-  // first does all. `caller` is of the same family and belongs to the caller's thread, which fails
-  // the world through it if a step breaks while the threads are inside theirs. REQUIRES: at least
-  // one of `comms`, as many on every rank.
+  // All must outlive the pipeline. With overlap each of `comms` has a thread. Only that thread uses
+  // it between begin() and finish(), or with a delay until complete(). Bucket b goes to thread b
+  // modulo their number, so that one bucket's vote hides behind another's transfer. Without overlap
+  // all use the first of `comms`. `caller` is of the same family. If a step breaks, the caller's
+  // thread fails the world through it, because `comms` may be in use. REQUIRES: at least one of
+  // `comms`, the same number on every rank.
   Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
            Method& method, std::span<const Bucket> buckets, const Nodes& nodes, bool overlap,
            Space& space = Space::host(), SumOfParts sum_of_parts = nullptr);
-  // In the middle of a step: fails the world, as for an error. Else waits for the exchanges that
-  // are on their way: other ranks need this rank's part of them.
+  // In the middle of a step: fails the world. Otherwise waits for the exchanges in flight, because
+  // the other ranks need this rank's part of them.
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // In the place of exchanges bucket by bucket: takes the flights of all buckets, encoded, and
-  // leaves their results in them, and in ctx the round's voters and scalars. What becomes of them:
-  // kReplay: the results are not of this worker's frames; kNothing: they are not for its
-  // parameters.
+  // One exchange for all buckets. It gets the encoded flights of all buckets, leaves their results
+  // in them, and the round's voters and scalars in ctx. kReplay: the results do not include this
+  // worker's frames. kNothing: they are for other parameters than this worker's.
   enum class Results { kApply, kReplay, kNothing };
   using ExchangeAll = std::function<Results(StepContext& ctx, std::span<Flight> flights)>;
 
-  // Starts a step. `ctx` and what it points at must live until finish(). With `hold`, nothing is
-  // applied until every bucket is known to be good; `clip` above 0, which needs it, scales the mean
-  // gradient down to that 2-norm. REQUIRES: clip == 0, or hold and Protocol::mean_gradient.
-  // `all`: empty, or without overlap the exchange of this step.
+  // Starts a step. `ctx` and what it points at must live until finish(). With `hold` nothing is
+  // applied until every bucket is known to be finite. `clip` above 0 scales the mean gradient down
+  // to that 2-norm. REQUIRES: clip == 0, or hold and Protocol::mean_gradient. `all`: the exchange
+  // of this step if it is one for all buckets. REQUIRES: no overlap.
   void begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip = 0,
              ExchangeAll all = {});
 
@@ -70,31 +69,31 @@ class Pipeline {
   using KeepResults = std::function<void(const Flight& flight)>;
   void keep_results(KeepResults keep) { keep_results_ = std::move(keep); }
 
-  // The gradient of a tensor is complete; comes before its buckets are submitted.
+  // The gradient of a tensor is complete. Call it before submit() of its buckets.
   void tensor_ready(std::size_t tensor);
 
-  // The gradients of a bucket are complete: encodes it, if it can be already (with overlap).
+  // The gradients of a bucket are complete. With overlap it is encoded now, if the method can.
   void submit(std::size_t bucket);
 
-  // In a step: nothing reads the gradients of this bucket any more.
+  // True, in a step, if nothing reads the gradients of this bucket any more.
   bool is_done_with(std::size_t bucket) const;
 
-  // Does what is left and returns the non-finite flag, if any: then no bucket from that one on was
-  // applied; with `hold`, none at all. Of exchanges with a delay there is no flag: the method has
-  // it in drop().
+  // Finishes the step and returns the non-finite flag, if any. Then no bucket from the flagged one
+  // on was applied, and with `hold` none at all. A delayed exchange returns no flag: the method
+  // gets it in drop().
   std::optional<NonFinite> finish();
 
-  // Between steps: waits for the exchanges that are on their way, for the method to take their
-  // results, or to discard them.
+  // Between steps: both wait for the exchanges in flight. complete() gives their results to the
+  // method, discard() drops them.
   void complete();
   void discard() noexcept;
 
-  // An error in begin(), submit(), finish() or complete(), on either thread, ends the step: the
-  // world has failed with its text, so that no rank waits for this one; nothing uses the caller's
-  // buffers any more; and what encode or exchange threw is thrown. What an exchange with a delay
-  // throws between steps, the next of these throws.
+  // An error in begin(), submit(), finish() or complete(), on any thread, ends the step. The world
+  // has failed with its text, so that no rank waits for this one. Nothing uses the caller's buffers
+  // any more, and the exception of encode or exchange is thrown. If a delayed exchange fails
+  // between steps, the next of these calls throws.
 
-  // Of the exchanges with a delay whose results were taken: what their threads counted.
+  // traffic(): of the delayed exchanges whose results were adopted.
   bool has_delay() const noexcept { return delay_ > 0; }
   const Traffic& traffic() const noexcept { return traffic_; }
 
@@ -104,24 +103,24 @@ class Pipeline {
   std::size_t wire_bytes() const noexcept;
 
  private:
-  // One of the communicators, and with overlap its thread. From `order` on it is shared.
+  // One of the communicators, and with overlap its thread. mutex_ guards `order` and what follows.
   struct Lane {
     Communicator* comm = nullptr;
     Scratch scratch;
     std::thread thread;
-    std::deque<std::size_t> order;  // the buckets that it is to exchange
+    std::deque<std::size_t> order;  // buckets to exchange
     bool exchanging = false;        // the thread is inside an exchange, and uses buffers
     bool stopped = false;           // not finite: no further bucket of this lane will be exchanged
   };
 
-  // The exchanges that were begun in one step, with a delay.
+  // The delayed exchanges that one step began.
   struct Sent {
-    StepContext ctx;  // points at these copies
+    StepContext ctx;  // points at the copies below
     std::vector<StepScalars> groups;
     std::vector<char> unused, frozen;
     std::vector<std::size_t> buckets;
   };
-  // A bucket's last exchange with a delay.
+  // A bucket's last delayed exchange.
   struct Late {
     Flight flight;
     const StepContext* ctx = nullptr;
@@ -161,7 +160,7 @@ class Pipeline {
   const SumOfParts sum_of_parts_;
   KeepResults keep_results_;
 
-  // the step at hand
+  // of the current step
   StepContext* ctx_ = nullptr;
   Protocol protocol_;
   View params_;
@@ -175,12 +174,12 @@ class Pipeline {
   std::vector<Flight> flights_;
   Timing timing_;
 
-  // exchanges with a delay
+  // delayed exchanges
   std::vector<Late> late_;                  // by bucket
   std::deque<std::unique_ptr<Sent>> sent_;  // in the order of their steps
   Traffic traffic_;
 
-  // between the threads, under mutex_
+  // shared by the threads, guarded by mutex_
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<char> ready_;  // encoded, may be exchanged

@@ -1,4 +1,4 @@
-// Exchanges with a delay: begun in one step, taken in a later one.
+// Delayed exchanges: begun in one step, adopted in a later one.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -13,7 +13,7 @@ bool Pipeline::sends_late(std::size_t bucket) const {
          b.end <= protocol_.sent_end;
 }
 
-// The exchanges of this step, behind those that are on their way: in one order on all ranks.
+// Queues the exchanges of this step behind those in flight, in the same order on all ranks.
 void Pipeline::begin_late() {
   auto sent = std::make_unique<Sent>();
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
@@ -36,8 +36,8 @@ void Pipeline::begin_late() {
   sent_.push_back(std::move(sent));
 }
 
-// Local steps for all buckets; what is exchanged in this step is left to the threads, and what was
-// exchanged `delay` steps ago is taken.
+// Makes the local steps of all buckets. Leaves the exchanges of this step to the threads, and
+// adopts the results of the exchanges that began `delay` steps ago.
 void Pipeline::run_late() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     if (encoded_[b] == 0) encode(b);
@@ -57,7 +57,7 @@ void Pipeline::run_late() {
   }
 }
 
-// All buckets of a step are good, or none is: their number never changes a bit.
+// Adopts all buckets of a step, or none: results do not depend on the number of buckets.
 void Pipeline::arrive(const Sent& sent) {
   std::optional<NonFinite> bad;
   for (const std::size_t b : sent.buckets) {

@@ -74,8 +74,8 @@ void PlacedParameters::place(Master& master) {
     space_.adopt(static_cast<const Float16*>(master.caller.data), master.values().span());
 }
 
-// Where the caller's value is the master, rounded: in either way of ties, as a version before this
-// one rounded ties to even.
+// Adopts a loaded master if the caller's value is that master, rounded. Ties may be rounded either
+// way, because an earlier version rounded them to even.
 void PlacedParameters::take_loaded(Master& master) {
   const Floats values = master.values();
   if (!values.halved()) return space_.write(master.loaded, values);
@@ -106,7 +106,7 @@ void PlacedParameters::publish() const {
 void PlacedParameters::save(StateDict& out) const {
   for (std::size_t t = 0; t < masters_.size(); ++t) {
     const Master& m = masters_[t];
-    // loaded before it is known where the parameters lie
+    // loaded, but the parameters were not placed yet
     const bool waits = !m.loaded.empty() && flat_.size() == 0;
     if (!m.narrow() && !waits) continue;
     const TensorSlot& slot = layout_.tensors()[t];

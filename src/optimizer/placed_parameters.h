@@ -1,5 +1,5 @@
-// PlacedParameters: where the parameters of a layout lie, as the caller says, and the float32
-// masters of those that are narrower.
+// PlacedParameters: the caller's addresses of a layout's parameters, and the float32 masters of
+// narrower ones.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,44 +17,44 @@
 namespace pride {
 
 // A parameter in bfloat16 or float16 has a float32 master, from the first time that it is placed.
-// Methods read and write masters. Of bfloat16 the caller's values are its upper halves, and the
-// lower ones lie here (base/floats.h); of float16 all of it lies here, and the caller's values are
-// rounded from it.
+// Methods read and write masters. For bfloat16 the caller's values are the masters' upper halves,
+// and this object holds the lower ones (base/floats.h). For float16 it holds the whole masters, and
+// rounds them to the caller's values.
 class PlacedParameters {
  public:
   // Both must outlive this object.
   PlacedParameters(const Layout& layout, Space& space);
 
-  // Takes the addresses, and what was loaded. Throws InvalidArgument, naming the call and the
-  // tensor: another size, another dtype than before, or no memory.
-  // A float16 value that is not its rounded master is taken over by it. A bfloat16 value has its
-  // lower half from before, whatever the caller has written.
+  // Stores the addresses, and adopts loaded masters. Throws InvalidArgument, naming the call and
+  // the tensor, for another size, another dtype than before, or no memory.
+  // If a float16 value is not its rounded master, the master adopts it. A bfloat16 value keeps its
+  // lower half, whatever the caller has written.
   void place(const Parameters& params, const char* call);
 
   View view() const noexcept { return {flat_, each_ ? places_.data() : nullptr, &space_}; }
 
-  // Rounds the masters to the caller's values, where these are not a part of them.
+  // Rounds float16 masters to the caller's values; bfloat16 values are parts of their masters.
   void publish() const;
 
   // ---- State: "master/<parameter>", as float32, equal on all ranks.
 
   // REQUIRES: the parameters are still where they were placed.
   void save(StateDict& out) const;
-  // Throws InvalidArgument, and load() must not be called: a master that does not fit.
+  // Throws InvalidArgument if a master does not fit; then load() must not be called.
   void check(const StateDict& in) const;
-  // The masters in it are those of values that are their rounded ones, when they are placed next.
-  // A state need not have masters.
+  // The next place() adopts a master for each value that is this master, rounded. A state need not
+  // have masters.
   void load(const StateDict& in);
-  // Takes over what one for the first tensors of this layout holds.
+  // Copies the masters of `other`, whose layout is the first tensors of this one.
   void take(const PlacedParameters& other);
-  std::uint64_t bytes() const noexcept;  // of masters, without those that wait to be placed
+  std::uint64_t bytes() const noexcept;  // of masters, except loaded ones that are not placed yet
 
  private:
   struct Master {
     DType dtype = DType::kFloat32;
     Tensor caller;
     FlatBuffer memory;          // the master, or its lower halves
-    std::vector<float> loaded;  // until it is placed
+    std::vector<float> loaded;  // the loaded master, until place()
 
     bool narrow() const noexcept { return dtype != DType::kFloat32; }
     Floats values() const;  // REQUIRES: narrow()

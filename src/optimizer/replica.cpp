@@ -22,7 +22,7 @@ Blocks blocks_of(Method& method, View x) {
   return blocks;
 }
 
-// Padding is in none of the blocks' hashes.
+// The blocks' hashes do not cover padding.
 std::uint64_t hash_of(const Layout& layout, const Blocks& blocks) {
   if (blocks.size() == 1) return pride::hash_of(layout, blocks[0]);
   Digest digest;

@@ -1,4 +1,4 @@
-// What a step's functions do around their work: they count its seconds and report its errors.
+// Helpers of a step's functions: a stopwatch, and the report of errors.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -8,7 +8,7 @@
 namespace pride {
 namespace {
 
-// As moves from each server to itself.
+// All shards, as moves from each server to itself, ascending.
 std::vector<Move> served(std::span<const Bucket> buckets) {
   std::vector<Move> runs;
   for (const Bucket& b : buckets) {

@@ -1,4 +1,4 @@
-// The state of the shards' servers, when buckets or ranks are others than before.
+// Moves server state when buckets or ranks change.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,17 +18,17 @@ struct Move {
   int from = 0, to = 0;
 };
 
-// Ascending; they cover what both have.
+// Ascending; they cover the coordinates that both have.
 std::vector<Move> moves_between(std::span<const Bucket> from, std::span<const Bucket> to);
 
-// Each rank's buffers hold what it serves in `from`, and afterwards what it serves in `to`, and
-// zero elsewhere. Buffers are indexed by flat coordinate. Collective.
+// Before, each rank's buffers hold the state of its shards in `from`. Afterwards they hold that of
+// its shards in `to`, and zero elsewhere. Buffers are indexed by flat coordinate. Collective.
 void move_to_servers(Communicator& comm, std::span<const Bucket> from, std::span<const Bucket> to,
                      std::span<const Floats> buffers);
 
-// The state that a rank goes on with, from those of all ranks in their order: what is local by the
-// policy, what is shared as all have it, and what the rank serves now. Throws InvalidArgument,
-// naming tensor and rank, if a tensor is missing, has another size, or should be the same.
+// A rank's new state from the states of all ranks, in rank order. Local state follows the policy,
+// shared state is copied, server state is that of the rank's new shards. Throws InvalidArgument,
+// naming tensor and rank, if a tensor is missing, has another size, or wrongly differs.
 StateDict state_of_rank(int rank, std::span<const StateDict> all, const Layout& layout,
                         const StateTable& table, LocalState policy, std::span<const Move> moves);
 

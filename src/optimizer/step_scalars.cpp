@@ -18,13 +18,13 @@ void check_beta(double beta, const char* name, int index) {
   PRIDE_CHECK(beta >= 0 && beta < 1, "group ", index, ": ", name, " = ", beta, " is not in [0, 1)");
 }
 
-// What is finite as a double may be Inf once it is rounded, and would then go into every parameter.
+// A finite double may round to an Inf float, which would go into every parameter.
 void check_value(double value, const char* name, int index) {
   PRIDE_CHECK(value >= 0 && value <= std::numeric_limits<float>::max(), "group ", index, ": ", name,
               " = ", value, " is not a finite float >= 0");
 }
 
-// A value for something that the method does not have would be ignored without a word.
+// Without this check a value that the method does not use would be ignored silently.
 void check_has(const std::optional<double>& value, double default_value, const MethodInfo& info,
                const char* name, int index) {
   PRIDE_CHECK(!value || default_value != 0, "group ", index, ": ", info.name, " has no ", name);

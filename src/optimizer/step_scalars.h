@@ -19,7 +19,7 @@ struct GroupValues {
 // Throws InvalidArgument, naming group and value, if one is out of range.
 GroupValues complete_group(const ParamGroup& group, const MethodInfo& info, int index);
 
-// The other way: what the method has, all set.
+// The inverse: all values that the method uses are set.
 ParamGroup settings_of(const GroupValues& values, const MethodInfo& info);
 
 // Throws InvalidArgument unless lr is >= 0, and it and lr * weight_decay are finite as floats.
@@ -28,8 +28,8 @@ void check_lr(double lr, double weight_decay, int index);
 // Rounds each scalar to float once. `step` counts from 0, the group's first.
 StepScalars scalars_of(const GroupValues& values, std::int64_t step);
 
-// Digest of the bits of all groups' scalars; of those that only Adam has where there is an eps. The
-// flags of frozen tensors are in it, where there are any.
+// Digest of the bits of all groups' scalars. It covers Adam's scalars if eps is not 0, and the
+// flags of frozen tensors if there are any.
 std::uint64_t digest_of(std::span<const StepScalars> groups, std::span<const char> frozen = {});
 
 }  // namespace pride

@@ -13,7 +13,7 @@
 namespace pride {
 namespace {
 
-// Others prepare and encode meanwhile: no wait of a thread for another says that it is stuck.
+// Workers prepare and encode between messages, so a long wait does not mean that one hangs.
 constexpr std::chrono::hours kNoTimeout{24 * 365};
 
 }  // namespace
@@ -51,7 +51,7 @@ std::uint64_t VirtualWorkers::state_floats() const {
   return floats;
 }
 
-// Between exchanges no worker's parameters are those of the others: they are made by to_local().
+// Between exchanges workers' parameters differ, and to_local() makes them. Local steps write here.
 View VirtualWorkers::sink() {
   if (sink_places_.empty()) {
     std::size_t most = 0;
@@ -93,7 +93,7 @@ void VirtualWorkers::hand_over(int worker, const StepContext& ctx, std::span<con
   }
 }
 
-// As float32, multiplied by the factor: what the method would read.
+// Copies the gradient as the method would read it: as float32, multiplied by the factor.
 void VirtualWorkers::keep_gradient(Worker& w) {
   if (w.kept.size() == 0) w.kept = FlatBuffer(layout_.flat_size(), space_);
   for (std::size_t t = 0; t < layout_.tensors().size(); ++t) {
@@ -163,13 +163,13 @@ void VirtualWorkers::exchange(Communicator& comm, Worker& w) {
       pride::exchange(comm, *w.method, flight.parts[k], w.ctx, nodes_, w.scratch, flight.wires[k]);
       flight.non_finite = flight.wires[k].non_finite;
     }
-    // the result is that of worker 0, and this worker has no use for it
+    // only worker 0 applies the result, which is the same on all workers
     if (protocol_.same_apply && w.ctx.rank > 0) flight.wires.clear();
   }
   w.traffic = comm.traffic();
 }
 
-// All workers have the same.
+// The flag is the same on all workers.
 std::optional<NonFinite> VirtualWorkers::first_non_finite() const {
   for (const Flight& flight : workers_.front().flights) {
     if (flight.non_finite) return flight.non_finite;
@@ -184,7 +184,7 @@ void VirtualWorkers::clip_mean(double limit) {
   for (Worker& w : workers_) w.ctx.grad_scale = static_cast<float>(limit / grad_norm_);
 }
 
-// What workers share of a bucket.
+// Visits the values of a bucket that workers share.
 template <typename Body>
 void VirtualWorkers::for_shared(std::size_t bucket, View x, const Body& body) {
   const Bucket& b = buckets_[bucket];
@@ -197,8 +197,8 @@ void VirtualWorkers::for_shared(std::size_t bucket, View x, const Body& body) {
   }
 }
 
-// Each worker commits its own state, and makes the same step in what all share: it begins where the
-// one before it began. With a delay the method keeps the result until it adopts it.
+// Each worker commits its own state and makes the same step in the shared values, which are reset
+// before it. With a delay the method keeps the result until it adopts it.
 void VirtualWorkers::take_result(std::size_t bucket, View x) {
   std::size_t at = 0;
   if (!protocol_.same_apply && size() > 1) {

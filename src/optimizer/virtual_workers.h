@@ -1,5 +1,5 @@
 // Virtual workers: N workers of one process over one copy of the parameters. Each has a method of
-// its own, and with it the state of a rank; shared state exists once.
+// its own with the state of a rank; shared state exists once.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace pride {
 
-constexpr int kMostVirtualWorkers = 1024;  // ends of a world of threads
+constexpr int kMostVirtualWorkers = 1024;  // the limit of a world of threads
 
 // In a step each worker encodes when its gradients are handed over. Then all frames travel by the
 // method's own routes in a world of threads, so that bits and counted bytes are those of N ranks,
@@ -39,21 +39,21 @@ class VirtualWorkers {
   std::uint64_t state_floats() const;
   std::size_t frame_bytes() const;
 
-  // Encodes a worker's gradients, which need not stay. `ctx`, but for rank and unused tensors that
-  // of all workers, and what it points at must live until finish(). `alone`: of size 1.
+  // Encodes a worker's gradients, whose memory is free afterwards. `ctx` is that of all workers,
+  // except rank and unused tensors; what it points at must live until finish(). `alone`: of size 1.
   void hand_over(int worker, const StepContext& ctx, std::span<const char> unused,
                  GradientView grads, Communicator& alone);
 
-  // Exchanges and applies, unless a gradient is not finite. Afterwards x are the parameters that
-  // all workers have alike. REQUIRES: all workers have handed over. `clip`: as Pipeline::begin().
+  // Exchanges, and applies unless a gradient is not finite. Afterwards x are the common parameters.
+  // REQUIRES: all workers have handed over. `clip`: as for Pipeline::begin().
   std::optional<NonFinite> finish(View x, double clip);
-  // After a step that was not dropped: the notes of each worker, or of worker 0 alone where all
-  // have the same.
+  // After a step that was not dropped: the notes of each worker, or only worker 0's if all are the
+  // same.
   std::vector<StepNotes> end_step();
-  // The step is given up: no gradient was handed over.
+  // Gives up the step: no gradient counts as handed over.
   void forget();
 
-  // Of the last step.
+  // The next three are of the last step.
   const Traffic& traffic(int worker) const {
     return workers_[static_cast<std::size_t>(worker)].traffic;
   }
@@ -62,12 +62,12 @@ class VirtualWorkers {
 
  private:
   struct Worker {
-    std::unique_ptr<Method> own;  // but for worker 0
+    std::unique_ptr<Method> own;  // null for worker 0
     Method* method = nullptr;
     bool handed_over = false;
     StepContext ctx;
     std::vector<char> unused;
-    FlatBuffer kept;  // its gradient, where the method reads it later
+    FlatBuffer kept;  // its gradient, if the method reads it later
     GradientView grads;
     std::vector<Flight> flights;  // by bucket
     Scratch scratch;
@@ -90,9 +90,9 @@ class VirtualWorkers {
   std::span<const Bucket> buckets_;
   Space& space_;
   std::vector<Worker> workers_;
-  Protocol protocol_;       // of the step at hand
-  FlatBuffer shared_;       // of a bucket, as it was before it was applied
-  FlatBuffer sink_values_;  // where local steps write parameters that nobody reads
+  Protocol protocol_;       // of the current step
+  FlatBuffer shared_;       // a bucket's shared values before the first worker's step
+  FlatBuffer sink_values_;  // local steps write parameters here that nothing reads
   std::vector<ParameterPlace> sink_places_;
   double grad_norm_ = 0;
   Pipeline::Timing timing_;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kMostMeasured = 4 << 20;                // coordinates
 constexpr double kMostCounted = 1e7;                     // the same, for counted bytes
-constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
+constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // past every method's warm-up
 constexpr int kRounds = 7;
 // not too small: a bucket's own cost (locks, frames, small messages) is not in the model
 constexpr double kSmallestBucket = 1 << 20;               // coordinates
@@ -51,7 +51,7 @@ double bytes_of(const PlanMethod& method, int world, double d, std::size_t bucke
     const double some = std::min(buckets, std::floor(kMostCounted / size));
     return sent(std::min(some * size, d), size) * (buckets / some);
   }
-  // one bucket is too much to count: it sends its frames and a part for each coordinate
+  // a bucket too large to count: a constant for its frames, and a term proportional to its size
   const double whole = sent(kMostCounted, kMostCounted),
                half = sent(kMostCounted / 2, kMostCounted);
   const double each = (whole - half) / (kMostCounted / 2);
@@ -117,9 +117,9 @@ struct Times {
   double encode_s = 0, vote_s = 0, apply_s = 0;
 };
 
-// Times of a method's encode, vote and apply for d coordinates, measured alone, on a part of d if d
-// is large, on all ranks of `comm` at once. The result is the slowest rank's: ranks on one machine
-// slow each other down here as in training. Collective.
+// Times of a method's encode, vote and apply for d coordinates. If d is large, a part is measured.
+// All ranks of `comm` measure at once, each without peers; the slowest rank's times are returned:
+// ranks on one machine slow each other down here as in training. Collective.
 Times measure_times(Communicator& comm, const std::string& method,
                     const std::map<std::string, std::string>& method_options, double d,
                     std::size_t bucket_coords) {
@@ -140,7 +140,7 @@ Times measure_times(Communicator& comm, const std::string& method,
   for (int round = -1; round < kRounds; ++round) {
     comm.barrier();
     const StepReport report = optimizer.step(params.span(), grads.span());
-    if (round < 0) continue;  // touches the memory
+    if (round < 0) continue;  // this round only touches the memory
     encode.push_back(report.encode_s);
     vote.push_back(report.exchange_s);
     apply.push_back(report.apply_s);
@@ -155,7 +155,7 @@ Times measure_times(Communicator& comm, const std::string& method,
   return {slowest(encode), slowest(vote), slowest(apply)};
 }
 
-// The number of steps with an exchange in the period of a method with local steps, and its delay.
+// Sets the exchanges in a period and the delay of a method with local steps.
 void set_period(MethodModel& model, const PlanMethod& method, double d) {
   const Layout layout = transformer_layout(std::min(d, kMostMeasured));
   const auto made =
@@ -168,7 +168,7 @@ void set_period(MethodModel& model, const PlanMethod& method, double d) {
   }
 }
 
-// For a method with local steps: every h-th step exchanges everything, at once.
+// Options with which a method with local steps exchanges everything at once, every h-th step.
 std::map<std::string, std::string> with_period(std::map<std::string, std::string> options,
                                                const char* h) {
   options["h"] = h;
@@ -188,7 +188,7 @@ MethodModel measure_method(Communicator& comm, const PlanMethod& method, int wor
   auto options = method.options;
   if (model.period > 1) {
     set_period(model, method, d);
-    // none of the steps that are measured from kSteady on is the last of 1,000
+    // no step measured from kSteady on is the last of a period of 1,000
     const Times local =
         measure_times(comm, method.name, with_period(options, "1000"), d, bucket_coords);
     model.local_s = local.encode_s + local.apply_s;
@@ -200,14 +200,14 @@ MethodModel measure_method(Communicator& comm, const PlanMethod& method, int wor
           .whole_gradient;
   const Times times = measure_times(comm, method.name, options, d, bucket_coords);
   model.encode_s = times.encode_s;
-  // every rank sums the data of all ranks, if that grows with N
+  // growth "N": every rank sums the data of all ranks
   model.vote_s = times.vote_s * (info.growth == "N" ? world : 1);
   model.apply_s = times.apply_s;
   return model;
 }
 
-// Operations of Newton-Schulz per second, on all ranks of `comm` at once, of the slowest rank. The
-// matrix is square, with the largest shorter side of the tensors, at most kMeasuredSide.
+// Operations of Newton-Schulz per second, on the slowest rank; all ranks of `comm` measure at once.
+// The square matrix has the largest shorter side among the tensors, at most kMeasuredSide.
 // Collective.
 double measured_matrix_speed(Communicator& comm, const Layout& tensors) {
   std::size_t side = 1;
@@ -236,7 +236,7 @@ Layout tensors_of(const PlanFacts& facts) {
   return facts.tensors.tensors().empty() ? transformer_layout(facts.params) : facts.tensors;
 }
 
-// Newton-Schulz of all matrices of the model. Collective.
+// Seconds of Newton-Schulz for all matrices of the model. Collective.
 double matrix_seconds(Communicator& comm, const Layout& tensors, double operations,
                       PlanFacts& facts) {
   if (operations == 0) return 0;
@@ -266,7 +266,7 @@ MethodModel arithmetic_of(Communicator& comm, const PlanMethod& method, std::siz
 
 PlanRow plan_step(Communicator& comm, const PlanMethod& given, PlanFacts& facts) {
   PlanRow row;
-  row.dense = method_info(given.name, facts.world).bits_up >= 32;  // in bfloat16, too
+  row.dense = method_info(given.name, facts.world).bits_up >= 32;  // also with bfloat16
   StepModel step{.world = facts.world,
                  .compute_s = facts.compute_s,
                  .exchange_threads = facts.exchange_threads,

@@ -1,4 +1,4 @@
-// A method's arithmetic on a GPU, from the GPU's rates, and where links are as fast as it needs.
+// A method's arithmetic on a GPU, from the GPU's rates; and a planned step on another network.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -19,7 +19,7 @@ MethodModel on_device(const DeviceModel& device, MethodModel model, const PlanMe
               " bytes per second, must be above 0");
   const MethodInfo info = method_info(method.name, world, method.options);
   const auto copied = [&](double bytes) { return d * bytes / device.host_bytes_per_s; };
-  const bool dense = method_info(method.name, world).bits_up >= 32;  // in bfloat16, too
+  const bool dense = method_info(method.name, world).bits_up >= 32;  // also with bfloat16
   if (!dense && !why_host_only(method.name, method.options).empty()) {
     model.encode_s += copied(kFloat);
     model.apply_s += copied(kFloat);

@@ -8,7 +8,7 @@
 namespace pride {
 namespace {
 
-// For one bucket alone in flight.
+// The latencies of a bucket that is alone in flight.
 double latencies(const NetworkModel& network, const MethodModel& method, int world) {
   return method.rounds * (network.latency_s + network.message_s * std::max(0, world - 2));
 }
@@ -20,7 +20,7 @@ std::string bottleneck_of(double compute, double bytes, double latency, double a
   return most == latency ? "latency" : "arithmetic";
 }
 
-// Steps that exchange a part of d, among steps without exchange.
+// A period in which some steps exchange a part of d, and the others nothing.
 Prediction predict_period(const NetworkModel& network, const MethodModel& method,
                           const StepModel& step, bool overlap) {
   const auto period = static_cast<double>(method.period),
@@ -38,7 +38,7 @@ Prediction predict_period(const NetworkModel& network, const MethodModel& method
   some.buckets = std::max(1, static_cast<int>(step.buckets * part));
   const Prediction without = predict(network, plain, step, overlap);
   Prediction p = predict(network, sending, some, overlap);
-  // encode and apply are exposed; exchanges wait for a link that is always busy
+  // a delay hides neither encode and apply nor the wait for a link that is always busy
   const double longer = std::max(0.0, p.step_s - without.step_s);
   const double busy = p.network_s - period * part * without.step_s;
   const double own = std::max(0.0, sending.encode_s + sending.apply_s - method.local_s);
@@ -80,7 +80,7 @@ Prediction predict(const NetworkModel& network, const MethodModel& method, const
   const double lanes = std::min<double>(step.exchange_threads, n);
   const double exchange_s = std::max(bytes_s, (p.network_s + method.vote_s) / lanes);
   const double last_s = (bytes_s + method.vote_s + method.apply_s) / n + latency_s;
-  // the exchange begins when the first bucket is encoded, the step ends after the last has come
+  // the exchange begins when the first bucket is encoded; the step ends after the last one's result
   const double gradients_s = step.compute_s * (1 - step.forward_share);
   // methods on whole gradients read them twice: to agree on scales, and to encode
   const double first_s = method.whole_gradient

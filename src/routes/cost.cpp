@@ -9,7 +9,7 @@ namespace {
 
 using Bytes = std::vector<std::uint64_t>;
 
-// Bytes of frames of a kind, by shard; one shard stands for all ranks.
+// Bytes of a frame of this kind, by the shard's server. A single shard counts for all ranks.
 Bytes bytes_of(const FrameKind& kind, const Part& part, std::size_t ranks) {
   Bytes bytes;
   for (const Shard& shard : part.shards) {
@@ -45,7 +45,7 @@ void add_hierarchical(const Part& part, const Nodes& nodes, std::span<Cost> by_r
   const auto other_nodes = static_cast<std::uint64_t>(nodes.count() - 1);
   const std::uint64_t all_up = sum_of(up);
   for (int k = 0; k < nodes.per_node(); ++k) {
-    // of the shards of the nodes' ranks with local rank k
+    // sums over the shards that ranks with local rank k serve
     std::uint64_t k_up = 0, k_partial = 0, k_down = 0;
     for (int h = 0; h < nodes.count(); ++h) {
       const auto r = static_cast<std::size_t>(nodes.rank_at(h, k));

@@ -1,4 +1,4 @@
-// One part of one rank, in flight.
+// Exchange: moves the frames of one part, on one rank.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,7 +31,7 @@ class Exchange {
   }
   void trade(const Messages& m) { comm_.all_to_all_v(m.send, m.recv); }
 
-  // For shard j: this rank's frame, and the server's; and the frame received from rank i.
+  // This rank's frame for shard j; the server's result for shard j; the frame received from rank i.
   Frame up(std::size_t j) const { return {wire_.up[j].span(), wire_.up_body[j]}; }
   Frame down(std::size_t j) const { return {wire_.down[j].span(), wire_.down_body[j]}; }
   Frame in(std::size_t i) const;
@@ -41,7 +41,7 @@ class Exchange {
   FrameHeader header(const FrameKind& kind, const Shard& shard, int sender) const;
   void seal_as(const FrameKind& kind, const Shard& shard, std::span<std::byte> head,
                std::span<const std::byte> body = {}) const;
-  // Keeps the lowest non-finite flag: all ranks receive the same flags, and so choose the same one.
+  // Checks the header. Keeps the lowest non-finite flag: all ranks get the same flags and agree.
   void open_as(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
                const std::string& where);
   void check(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
@@ -76,7 +76,7 @@ class Exchange {
   Wire& wire_;
   const std::size_t me_;
   const int here_;                 // this rank's node
-  std::vector<int> node_weights_;  // votes of its ranks, by local rank; empty: one
+  std::vector<int> node_weights_;  // votes of its ranks, by local rank; empty: 1 each
 };
 
 }  // namespace pride

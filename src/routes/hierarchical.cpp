@@ -1,10 +1,10 @@
-// The hierarchical route: ranks of a node first, then nodes. With L ranks on each of H nodes,
+// The hierarchical route: first within nodes, then between nodes. With L ranks on each of H nodes,
 // each rank
-//   1. sends the L - 1 others of its node its frames about the shards that they and their
-//      same-local-rank peers (of all nodes) serve: H frames each;
-//   2. makes its node's partial results for its own same-local-rank peers, and sends each its own;
-//   3. makes the result of its shard from H partial ones, and sends it to these peers;
-//   4. forwards their H results to the L - 1 others of its node.
+//   1. sends H frames to each other rank of its node: for the shards that this rank and its
+//      same-local-rank peers on the other nodes serve;
+//   2. makes its node's partial results for its own same-local-rank peers, and sends one to each;
+//   3. makes the result of its shard from H partial results, and sends it to these peers;
+//   4. forwards the H results of its local rank to the L - 1 other ranks of its node.
 // Traffic off the node: (H-1)/H * (p + r) bits a coordinate and node, with partial results of p
 // bits and results of r; only p grows with L.
 // SPDX-License-Identifier: Apache-2.0
@@ -14,7 +14,7 @@
 
 namespace pride {
 
-// In an order that differs by rank, so that not all send to one rank at a time.
+// The order differs by rank, so that the ranks do not all send to one rank at a time.
 template <typename Body>
 void Exchange::for_other_nodes(const Body& body) const {
   for (int d = 1; d < nodes_.count(); ++d) body((here_ + d) % nodes_.count());
@@ -70,7 +70,7 @@ void Exchange::gather_node() {
   });
 }
 
-// The frames of this node's ranks about the shards of the same-local-rank peers.
+// Serves the frames of this node's ranks for the shards of the same-local-rank peers.
 void Exchange::make_partials() {
   const std::optional<NonFinite> ours = wire_.non_finite;
   for (int h = 0; h < nodes_.count(); ++h) {

@@ -22,8 +22,8 @@ namespace pride {
 // Route of the frames of a part.
 enum class Route {
   kSharded,       // two shots: to the server of the shard, and its result to all
-  kOneShot,       // to all ranks, each of which serves the whole bucket
-  kHierarchical,  // two shots, with partial results in between: nodes first, then between nodes
+  kOneShot,       // to all ranks; each serves the whole bucket
+  kHierarchical,  // a partial result per node first, then two shots between nodes
   kNative,        // no frames: the transport's own sum, served by every rank
 };
 
@@ -59,14 +59,14 @@ Part one_shot_part(int bucket, std::size_t n, FrameKind up, FrameKind down);
 // The bucket as one shard. Pieces of one tensor in several shards are merged.
 Shard whole_of(const Bucket& bucket);
 
-// Route of its gradients or votes: native if any part's is, else that of the first part.
+// The route of gradients or votes: native if any part is native, else the first part's.
 Route main_route(std::span<const Part> parts);
 std::string_view route_name(Route route);  // "sharded", "one-shot", "hierarchical", "native"
 
 // Votes of a node's ranks.
 int votes_of_node(const Round& round, const Nodes& nodes, int node);
 
-// Rounds of a part: messages, one after the other.
+// Rounds of messages that a part takes, one after the other.
 int rounds_of(const Part& part);
 
 // Properties of a whole step.
@@ -76,10 +76,10 @@ struct Protocol {
   std::vector<std::size_t> cuts = {};  // beginnings of tensors at which buckets are cut as well;
                                        // the same in every step
   bool exchanges = true;               // false: nothing is sent in this step
-  // Flat coordinates of the buckets that are exchanged in this step: those outside have no parts.
+  // Flat coordinates that are exchanged in this step. Buckets outside have no parts.
   std::size_t sent_begin = 0, sent_end = std::numeric_limits<std::size_t>::max();
-  // Above 0: results of a step are awaited this many steps later and go to Method::arrive() or
-  // drop() instead of apply(). The same in every step.
+  // Above 0: a step's results are used this many steps later, in Method::arrive() or drop()
+  // instead of apply(). The same in every step.
   std::int64_t delay = 0;
   bool by_tensor = false;           // tensor_ready() is called
   bool whole_gradient = false;      // prepare() comes when all gradients are complete, before any
@@ -91,23 +91,23 @@ struct Protocol {
   // Upper bound of a rank's bytes beyond its parts, for this number of buckets and coordinates, if
   // they depend on data.
   std::function<std::uint64_t(std::size_t n_coords, std::size_t n_buckets)> slack = {};
-  bool replays = false;  // apply() reads results alone, and ranks share parameters and the state's
-                         // memory() alone: results can be applied without a gradient
+  bool replays = false;  // results can be applied without a gradient: apply() reads only results,
+                         // and ranks have in common only parameters and the state's memory()
   // For workers that share one copy of the parameters and of shared state (virtual workers):
-  bool same_apply = false;      // apply() changes these alone: once serves all workers
+  bool same_apply = false;      // apply() changes only these: one call serves all workers
   bool keeps_gradient = false;  // apply() reads the gradient again, or frames lie in it
   bool own_parameters =
       false;          // between exchanges each worker has its own, which apply() only writes
-  bool exact = true;  // false: the parts that are sent may differ
-  bool bound = true;  // if not exact: an upper bound
+  bool exact = true;  // false: the parts that are sent may differ from these
+  bool bound = true;  // if not exact: these are an upper bound
 };
 
-// All voters' frames for one shard, in their order. For kNative: none.
+// All voters' frames for one shard, in the voters' order. For kNative: none.
 struct Ballots {
   const FrameKind& kind;
   std::span<const Frame> frames;
   const std::string& where;           // prefix of errors about them
-  std::span<const int> weights = {};  // votes of each frame of `up`; empty: one
+  std::span<const int> weights = {};  // votes of each frame of `up`; empty: 1 each
 };
 
 // Output of a server for a shard.

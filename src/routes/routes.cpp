@@ -1,5 +1,5 @@
-// The routes of frames about shards and whole buckets, and of native sums, over the communicator's
-// all_to_all_v, all_gather_v and native_sum.
+// The sharded, one-shot and native routes, over the communicator's all_to_all_v, all_gather_v and
+// native_sum.
 // SPDX-License-Identifier: Apache-2.0
 #include "routes/routes.h"
 
@@ -82,7 +82,7 @@ void Exchange::open_as(const FrameKind& kind, const Shard& shard, const Frame& f
   if (!wire_.non_finite || *seen < *wire_.non_finite) wire_.non_finite = seen;
 }
 
-// The payload of a frame whose header is good.
+// Checks the payload of a frame whose header is valid.
 void Exchange::check(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
                      const std::string& where) const {
   ReceivedFrame received{frame, shard, from, where};
@@ -95,7 +95,7 @@ void Exchange::check(const FrameKind& kind, const Shard& shard, const Frame& fra
   check_payload(kind, received, &kind == &part_.down);
 }
 
-// The frames of every other rank about the shard.
+// Opens and checks the frames of all other ranks for the shard.
 void Exchange::open_from_all(const Shard& shard) {
   const std::string text = where(part_.up);
   for (int i = 0; i < ctx_.voters; ++i) {
@@ -161,7 +161,7 @@ void Exchange::sharded() {
   }
 }
 
-// --- One-shot: to all ranks, each of which serves the whole bucket. ------------------------------
+// --- One-shot: to all ranks; each serves the whole bucket. ---------------------------------------
 
 void Exchange::one_shot() {
   const Shard& whole = part_.shards[0];

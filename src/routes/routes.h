@@ -22,7 +22,7 @@ struct Scratch {
 // Sizes the frames of the part, and sets the unused bits of this rank.
 void prepare(const Part& part, const StepContext& ctx, Wire& wire);
 
-// The unused bits of this rank, in all frames that have them, and for the check of results.
+// Sets the unused bits of this rank in all frames that have them, and for the check of results.
 // ctx.unused must not change for these tensors until the exchange is over.
 void mark_unused(const Part& part, const StepContext& ctx, Wire& wire);
 

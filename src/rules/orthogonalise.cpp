@@ -15,7 +15,7 @@
 namespace pride::rules {
 namespace {
 
-// Longer matrices are multiplied by their factor once, instead of in each iteration.
+// If true, the factor is computed first and multiplies the matrix once, not in each iteration.
 bool by_factor(std::size_t shorter, std::size_t longer) { return longer > 2 * shorter; }
 
 }  // namespace
@@ -32,7 +32,7 @@ double newton_schulz_operations(std::size_t shorter, std::size_t longer, int ite
 double factor_operations(std::size_t shorter, std::size_t longer, int iterations) {
   const auto r = static_cast<double>(shorter), c = static_cast<double>(longer),
              n = 1.0 * iterations;
-  // X X^T; in each iteration A A, two products for A but in the last, one for P but in the first
+  // X X^T; in each iteration A A, two products for A except the last, one for P except the first
   return r * r * c + (n + 4 * (n - 1) + 2 * (n - 1)) * r * r * r;
 }
 
@@ -46,7 +46,7 @@ using Matrix = std::vector<float>;
 
 std::size_t squared(int n) { return static_cast<std::size_t>(n) * static_cast<std::size_t>(n); }
 
-// a = x x^T, or of a tall x x^T x, with both triangles.
+// a = x x^T, or x^T x if x is tall. Fills both triangles.
 void gram(const Matrix& x, int rows, int cols, Matrix& a) {
   const bool tall = rows > cols;
   const int n = std::min(rows, cols);
@@ -64,7 +64,7 @@ void polynomial(const Matrix& a, int n, Matrix& q) {
   cblas_ssyrk(CblasRowMajor, CblasUpper, CblasNoTrans, n, n, kC, a.data(), n, kB, q.data(), n);
 }
 
-// y = alpha y + q x, or of a tall x alpha y + x q; q has the upper triangle.
+// y = alpha y + q x, or alpha y + x q if x is tall. Reads only the upper triangle of q.
 void multiply(const float* q, const float* x, int rows, int cols, float alpha, Matrix& y) {
   const bool tall = rows > cols;
   cblas_ssymm(CblasRowMajor, tall ? CblasRight : CblasLeft, CblasUpper, rows, cols, 1, q,
@@ -83,7 +83,7 @@ bool Orthogonaliser::load(const MatrixSpan& u) {
     std::copy_n(u.data + i * u.stride, u.cols, x_.data() + i * u.cols);
   }
   const double norm = std::sqrt(kernels::sum_squares(x_));
-  if (norm < kLeastNorm) {  // what has decayed so far has no direction any more
+  if (norm < kLeastNorm) {  // a matrix that has decayed this far has no direction
     std::ranges::fill(x_, 0.0f);
     return false;
   }
@@ -108,7 +108,7 @@ void Orthogonaliser::iterate(const MatrixSpan& u) {
   }
 }
 
-// With Q = a I + b A + c A A: P = Q P and A = Q A Q, all of which commute and are symmetric.
+// Q = a I + b A + c A A, then P = Q P and A = Q A Q. All of them are symmetric and commute.
 void Orthogonaliser::make_factor(const MatrixSpan& u, std::span<float> factor) {
   const auto n = static_cast<int>(u.shorter());
   gram(x_, static_cast<int>(u.rows), static_cast<int>(u.cols), a_);

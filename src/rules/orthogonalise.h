@@ -20,17 +20,17 @@ struct MatrixSpan {
   std::size_t longer() const noexcept { return rows < cols ? cols : rows; }
 };
 
-// Multiplications and additions of Orthogonaliser on a matrix of such sides; of its factor alone.
+// Multiplications and additions of Orthogonaliser for a matrix with these sides; for its factor.
 double newton_schulz_operations(std::size_t shorter, std::size_t longer, int iterations);
 double factor_operations(std::size_t shorter, std::size_t longer, int iterations);
 
 // Jordan et al. 2024, https://kellerjordan.github.io/posts/muon, with the coefficients a, b, c =
 // 3.4445, -4.7750, 2.0315: X = U / |U|_F; then, `iterations` times, A = X X^T and
 // X = a X + (b A + c A A) X. Singular values come near 1 (0.7 to 1.2 after five), U's singular
-// vectors stay. Of a tall matrix the products are X^T X and X (..). Each iteration multiplies X by
-// a polynomial of A, so X ends as P U / |U|_F with P a polynomial of the first A: of matrices that
-// are longer than twice their shorter side P is made first, which takes fewer operations. The same
-// numbers on the same CPU with the same BLAS and number of threads, others elsewhere.
+// vectors stay. If X is tall, the products are X^T X and X (..). Each iteration multiplies X by a
+// polynomial of A, so the result is P U / |U|_F, with P a polynomial of the first A. If the longer
+// side exceeds twice the shorter, P is computed first: that takes fewer operations. Results are
+// reproducible only on the same CPU with the same BLAS and number of threads.
 class Orthogonaliser {
  public:
   // Throws InvalidArgument without CBLAS.

@@ -16,22 +16,22 @@ class Rule {
  public:
   virtual ~Rule() = default;
 
-  // One step of flat coordinates [begin, begin + x.size()) for their gradient g; same size. None
-  // with a fault at the guard.
+  // One step of flat coordinates [begin, begin + x.size()) for their gradient g. Does nothing if
+  // the guard has a fault. REQUIRES: g.n == x.size().
   virtual void step(std::size_t begin, const Values& g, const StepScalars& s, Floats x,
                     Guard guard = nullptr) = 0;
 
-  virtual double operations() const { return 0; }  // of a step, in products of matrices
+  virtual double operations() const { return 0; }  // of a step's matrix products
 
-  // After step() of a part of a tensor: the work that needs the whole tensor, in flat x. True: this
-  // was the last part, and x has changed in all parts.
+  // Called after step() of each part of a tensor. After the last part it does the work that needs
+  // the whole tensor, on x. Returns true if it has changed x in all parts.
   virtual bool end_piece(std::size_t /*tensor*/, std::int64_t /*step*/, const StepScalars& /*s*/,
                          View /*x*/, Guard /*guard*/ = nullptr) {
     return false;
   }
 };
 
-// Each rule adds its buffers, of the given kind, to the table. It and the space outlive the rule.
+// Each rule adds its buffers, of the given kind, to the table. Table and space outlive the rule.
 
 // Loshchilov & Hutter 2019, arXiv:1711.05101, Algorithm 2:
 // m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  x = (1 - lr wd) x - lr mhat / (sqrt(vhat) + eps)
@@ -65,7 +65,7 @@ class Lion final : public Rule {
   Stored m_;
 };
 
-// Polyak 1964, as torch.optim.SGD has it, with mu = beta1:
+// Polyak 1964, in the form of torch.optim.SGD, with mu = beta1:
 // m = mu m + g;  x = (1 - lr wd) x - lr m, or lr (g + mu m) with Nesterov's momentum
 class SgdMomentum final : public Rule {
  public:

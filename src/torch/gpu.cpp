@@ -13,12 +13,12 @@
 namespace pride {
 namespace {
 
-// Torch's number of a stream that another library has made is the stream's address.
+// Torch identifies a stream of another library by the stream's address.
 c10::Stream foreign_stream(const at::Device& place, void* stream) {
   return c10::Stream(c10::Stream::UNSAFE, place, reinterpret_cast<c10::StreamId>(stream));
 }
 
-// Over a matrix in the memory of the device.
+// A tensor over a matrix in the device's memory.
 at::Tensor tensor_over(const at::Device& place, float* data, const DeviceMatrices& m) {
   const std::int64_t sizes[] = {static_cast<std::int64_t>(m.rows),
                                 static_cast<std::int64_t>(m.cols)};
@@ -46,7 +46,7 @@ std::string Gpu::name() const { return device_->name(); }
 
 void Gpu::set(OptimizerOptions& options, at::ScalarType products) const {
   options.device = device_;
-  options.stream = device_->stream();  // the order with torch's is seen to here
+  options.stream = device_->stream();  // follow_torch() and lead_torch() order it with torch's
   options.orthogonalise = [place = place_, products](const DeviceMatrices& m, void* stream) {
     const c10::StreamGuard guard(foreign_stream(place, stream));
     std::vector<at::Tensor> matrices;

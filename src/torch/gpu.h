@@ -12,11 +12,11 @@
 
 namespace pride {
 
-// Of torch's devices that are GPUs of CUDA. Tests set it to kCPU, with a driver of their own.
+// Torch's type of device that counts as a GPU: CUDA. Tests set it to kCPU, with their own driver.
 at::DeviceType& gpu_type() noexcept;
 
-// Torch's streams and pride's wait for each other by torch's generic events, so that it compiles
-// with a libtorch that has no CUDA, and needs no headers of CUDA with one that has.
+// Torch's streams and pride's wait for each other by torch's generic events. So this compiles with
+// a libtorch without CUDA, and without CUDA's headers.
 class Gpu {
  public:
   // Throws InvalidArgument as cuda_device() does.
@@ -25,11 +25,11 @@ class Gpu {
   const at::Device& place() const noexcept { return place_; }
   std::string name() const;  // "cuda:0 (NVIDIA H100 80GB HBM3)"
 
-  // The method of these options is to run here, with such products of matrices.
+  // Sets the options so that the method runs on this GPU, with matrix products in this type.
   void set(OptimizerOptions& options, at::ScalarType products) const;
 
-  // The optimizer's queue goes on after what torch's current stream has now; and that stream after
-  // what the queue has now.
+  // follow_torch(): the optimizer's queue waits for the present work of torch's current stream.
+  // lead_torch(): that stream waits for the present work of the queue.
   void follow_torch();
   void lead_torch();
 

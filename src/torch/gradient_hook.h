@@ -1,5 +1,5 @@
-// A callback at the moment when a parameter's gradient is complete: the one place that uses
-// autograd's internals.
+// A callback at the moment when a parameter's gradient is complete. Only this file uses autograd's
+// internals.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -64,13 +64,13 @@ Layout make_layout(const std::vector<NamedParameter>& parameters) {
 }  // namespace
 
 struct ModuleTensors::Impl {
-  // One parameter, and what is kept about it.
+  // One parameter and its gradient.
   struct Entry {
     NamedParameter parameter;
     at::Device device;
     at::ScalarType dtype;
-    at::Tensor copy = {};             // of a parameter that the optimizer cannot read
-    at::Tensor grad = {};             // what the optimizer reads
+    at::Tensor copy = {};             // of a parameter that the optimizer cannot read in place
+    at::Tensor grad = {};             // the gradient, or the copy that the optimizer reads
     std::shared_ptr<void> hook = {};  // lives as long as the parameter's accumulator
     bool handed_over = false;         // to the optimizer, in this step
   };
@@ -96,7 +96,7 @@ struct ModuleTensors::Impl {
   bool is_readable(const at::Tensor& tensor) const {
     return holds(tensor.device()) && tensor.is_contiguous();
   }
-  // Row-major memory that it can use for the same values.
+  // Row-major memory that the optimizer can use, for values of this shape and type.
   at::Tensor room_for(const at::Tensor& tensor) const {
     const at::TensorOptions options(tensor.scalar_type());
     return at::empty(tensor.sizes(),
@@ -117,7 +117,7 @@ struct ModuleTensors::Impl {
     return std::ranges::any_of(entries,
                                [](const Entry& e) { return e.device.type() == gpu_type(); });
   }
-  // Chooses the GPU that holds all parameters; or returns why it does not.
+  // Makes the method run on the GPU that holds all parameters, or returns why it cannot.
   std::string go_to_gpu(OptimizerOptions& options, at::ScalarType products) {
     const at::Device place = entries.front().device;
     const bool one =
@@ -135,7 +135,7 @@ struct ModuleTensors::Impl {
     return "";
   }
 
-  // Where the parameter lies now, or a copy.
+  // The parameter where it lies now, or a copy.
   Tensor parameter(std::size_t i) {
     Entry& entry = entries[i];
     const at::Tensor& now = entry.parameter.tensor;
@@ -152,7 +152,7 @@ struct ModuleTensors::Impl {
     return {entry.copy.data_ptr(), slot.n, *dtype_of(now)};
   }
 
-  // After the optimizer has written.
+  // Copies what the optimizer wrote into copies back to the parameters.
   void copy_back() {
     const c10::NoGradGuard no_grad;
     lead_torch();
@@ -196,7 +196,7 @@ struct ModuleTensors::Impl {
   Layout layout;
   std::vector<Entry> entries;   // by tensor
   std::shared_ptr<Gpu> gpu;     // where the method runs; null: on the host
-  std::shared_ptr<Gpu> opened;  // that of the parameters, once it was
+  std::shared_ptr<Gpu> opened;  // the parameters' GPU, once opened
   std::vector<Tensor> params;
   std::vector<ConstTensor> grads;
   Optimizer* overlapped = nullptr;  // set between begin_step and finish_step
@@ -290,15 +290,15 @@ void ModuleTensors::add(Optimizer& optimizer, std::vector<NamedParameter> parame
       specs.push_back(spec);
     }
   } catch (const InvalidArgument&) {
-    // the other ranks wait in Optimizer::add: a tensor without a name is refused there, on all
-    // ranks
+    // the other ranks wait in Optimizer::add: call it, too, with a tensor without a name, which it
+    // refuses on all ranks
     try {
       optimizer.add({TensorSpec{}});
     } catch (const InvalidArgument&) {
     }
     throw;
   }
-  // until the next call the optimizer has the places of these copies
+  // the optimizer keeps the addresses of these copies until the next call
   for (std::size_t i = 0; i < n; ++i) next->entries[i].copy = impl_->entries[i].copy;
   next->gpu = impl_->gpu;
   next->opened = impl_->opened;
@@ -323,7 +323,7 @@ void ModuleTensors::begin_step(Optimizer& optimizer) {
 StepReport ModuleTensors::finish_step() {
   PRIDE_CHECK(impl_->overlapped != nullptr, "ModuleTensors: finish_step without begin_step");
   Optimizer& optimizer = *std::exchange(impl_->overlapped, nullptr);
-  // what lies on a device, and gradients of earlier backwards; last tensor first, as buckets go
+  // gradients on other devices and of earlier backwards; last tensor first, the order of buckets
   for (std::size_t i = impl_->entries.size(); i-- > 0;) {
     const Impl::Entry& entry = impl_->entries[i];
     if (!entry.handed_over && entry.parameter.tensor.grad().defined())

@@ -13,9 +13,9 @@ namespace {
 // Jordan et al. 2024, https://kellerjordan.github.io/posts/muon
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
 constexpr double kLeastNorm = 0x1p-100;                      // below it a matrix counts as zero
-constexpr std::int64_t kMostValues = std::int64_t{1} << 26;  // of a batch: temporaries are its size
+constexpr std::int64_t kMostValues = std::int64_t{1} << 26;  // of a batch, and of each temporary
 
-// (n, rows, cols), each over its norm.
+// Matrices (n, rows, cols), each divided by its norm.
 at::Tensor normalised(const at::Tensor& x) {
   const at::Tensor norm =
       at::linalg_vector_norm(x, 2, at::IntArrayRef{1, 2}, /*keepdim=*/true, at::kDouble)

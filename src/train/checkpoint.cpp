@@ -78,7 +78,7 @@ template <typename... Why>
   throw DataError(concat("--resume ", folder.string(), ": mixed checkpoint: ", why...));
 }
 
-// With `local` those of all ranks; empty: the rank's own, unless it plays all workers.
+// Loads the states of all ranks with --resume-local or virtual workers, otherwise the rank's own.
 void load_states(const fs::path& folder, int rank, const Resumed& saved,
                  const TrainOptions& options, Optimizer& optimizer) {
   const std::string& local = options.resume_local;
@@ -99,7 +99,7 @@ void load_states(const fs::path& folder, int rank, const Resumed& saved,
                                                     : LocalState::kKeep);
 }
 
-// All ranks must have read the parameters that were saved. Collective.
+// Checks that all ranks have read the parameters that were saved. Collective.
 void check_parameters(Communicator& comm, const fs::path& folder, const nlohmann::json& saved,
                       std::uint64_t mine) {
   const Communicator::Scope scope(comm, "check of the checkpoint");
@@ -112,7 +112,7 @@ void check_parameters(Communicator& comm, const fs::path& folder, const nlohmann
   }
 }
 
-// The first rank's reason against the checkpoint, on all ranks; empty: no rank has one. Collective.
+// The first rank's reason not to use the checkpoint, on all ranks; empty: none has one. Collective.
 std::string first_reason(Communicator& comm, const std::string& mine) {
   using Text = std::array<char, 512>;
   Text text = {};
@@ -124,7 +124,7 @@ std::string first_reason(Communicator& comm, const std::string& mine) {
   return bad == all.end() ? "" : bad->data();
 }
 
-// Why this rank cannot resume from the checkpoint; empty: it can. `all`: it needs all states.
+// Why this rank cannot resume from the checkpoint; empty: it can. `all_states`: of all ranks.
 std::string reason_against(const fs::path& folder, int rank, bool all_states) {
   try {
     const nlohmann::json facts = read_checkpoint_facts(folder);
@@ -133,7 +133,7 @@ std::string reason_against(const fs::path& folder, int rank, bool all_states) {
     for (const char* file : {"config.json", kPersonalState}) {
       if (all.contains(file)) files.emplace_back(file);
     }
-    for (int r = 0; r < facts.value("world", 0); ++r) {  // another world is refused elsewhere
+    for (int r = 0; r < facts.value("world", 0); ++r) {  // load_checkpoint() checks the world
       if (r == rank || all_states) files.push_back(state_name(r));
     }
     check_checkpoint_files(folder, facts, files);
@@ -224,7 +224,7 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept
     fs::create_directories(partial);
   }
   comm.barrier();
-  std::vector<std::uint64_t> mine;  // of one rank, or of all virtual workers
+  std::vector<std::uint64_t> mine;  // hashes of states: one rank's, or all virtual workers'
   for (int i = 0; i < std::max(1, plan.options.virtual_workers); ++i) {
     const fs::path state = partial / state_name(comm.rank() + i);
     save_state(state, i == 0 ? kept.optimizer.save() : kept.optimizer.save(i));
@@ -235,7 +235,7 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept
   if (comm.rank() != 0) return comm.barrier();
   save_model(partial, *plan.task, kept);
   nlohmann::json facts = facts_of(plan), files;
-  for (const auto& entry : fs::directory_iterator(partial)) {  // a rank's state: as on the rank
+  for (const auto& entry : fs::directory_iterator(partial)) {  // ranks have hashed their states
     const std::string file = entry.path().filename().string();
     if (!file.starts_with("state-")) files[file] = hex16(file_hash(entry.path()));
   }

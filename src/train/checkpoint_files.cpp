@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kPrefix = "step-";
-constexpr const char* kAside = ".old";  // what put_in_place() was about to remove
+constexpr const char* kAside = ".old";  // of a checkpoint that put_in_place() moves aside
 
 // The step of a checkpoint's folder, also of one moved aside; -1 for other names.
 std::int64_t step_of(const fs::path& folder) {

@@ -22,10 +22,10 @@ std::string state_name(int rank);
 // Writes checkpoint.json, the last file of a checkpoint. Throws DataError.
 void write_checkpoint_facts(const std::filesystem::path& folder, nlohmann::json facts);
 
-// Throws DataError, naming the file, if it is missing, not JSON, or not what was saved.
+// Throws DataError, naming the file, if it is missing, not JSON, or changed since it was saved.
 nlohmann::json read_checkpoint_facts(const std::filesystem::path& folder);
 
-// Throws DataError, naming the file, unless these files are those that were saved.
+// Throws DataError, naming the file, unless these files have the hashes in `facts`.
 void check_checkpoint_files(const std::filesystem::path& folder, const nlohmann::json& facts,
                             const std::vector<std::string>& names);
 

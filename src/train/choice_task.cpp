@@ -42,7 +42,7 @@ std::vector<std::size_t> choose(std::size_t n, std::size_t k, PhiloxStream bits)
   return chosen;
 }
 
-// A Tally among the sums of an evaluation, in its order.
+// Stores a Tally in an evaluation's sums, in the order of its members.
 void set_tally(const Tally& t, EvalSums& sums) {
   sums.own = {static_cast<double>(t.questions),
               static_cast<double>(t.by_sum),
@@ -100,7 +100,7 @@ class ChoiceTask final : public Task {
     return batch_of(rows);
   }
 
-  // All choices, the wrong ones too.
+  // Rows of all choices, including the wrong ones.
   Batch eval_batch(std::size_t index) const override {
     return batch_of_choices(questions_of(index));
   }
@@ -162,7 +162,7 @@ class ChoiceTask final : public Task {
     std::ranges::move(all.questions, std::back_inserter(eval_));
   }
 
-  // Spread evenly, those of about the same length in one batch.
+  // Chooses questions spread evenly over all. Questions of similar length share a batch.
   void choose_evaluated(std::int64_t batches) {
     const std::size_t n = eval_.size();
     const std::size_t wanted = static_cast<std::size_t>(batches) * kEvalQuestions;

@@ -32,7 +32,7 @@ std::vector<ChoiceRow> rows_of(std::span<const EncodedQuestion> questions) {
   return rows;
 }
 
-// what a question costs
+// tokens of the question's longest row, which determine its cost
 std::size_t size_of(const EncodedQuestion& question) {
   std::size_t longest = 0;
   for (const auto& choice : question.choices) longest = std::max(longest, choice.size());
@@ -96,10 +96,10 @@ std::vector<std::vector<double>> score_all(Model& model, std::span<const Encoded
   std::vector<EncodedQuestion> sorted;
   for (const std::size_t i : order) sorted.push_back(questions[i]);
 
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // guards scores and n_done
   std::vector<std::vector<double>> scores(questions.size());
   std::size_t n_done = 0;
-  Prefetcher threads(options.threads - 1);  // and this one
+  Prefetcher threads(options.threads - 1);  // this thread works, too
   threads.begin((sorted.size() + options.batch - 1) / options.batch, [&](std::size_t b) {
     pin_threads();
     const std::size_t begin = b * options.batch;

@@ -19,7 +19,7 @@ struct ChoiceRow {
 // Rows padded at their ends to the longest one. Padding does not affect any target.
 Batch batch_of(std::span<const ChoiceRow> rows);
 
-// Every choice of every question, a row each.
+// A row for every choice of every question.
 Batch batch_of_choices(std::span<const EncodedQuestion> questions);
 
 // The log-probability of every choice of every question: for each question, for each choice, the
@@ -35,9 +35,9 @@ struct ScoreOptions {
   at::Device device = at::kCPU;
 };
 
-// The same for any number of questions, batched by length. Scores do not depend on the number of
-// threads. `done` is called after each batch, by one thread at a time, with the number of scored
-// questions. Throws Error if the system cannot start the threads.
+// score_choices() for any number of questions, batched by length. Scores do not depend on the
+// number of threads. `done` is called after each batch, by one thread at a time, with the number of
+// scored questions. Throws Error if the system cannot start the threads.
 std::vector<std::vector<double>> score_all(Model& model, std::span<const EncodedQuestion> questions,
                                            const ScoreOptions& options,
                                            const std::function<void(std::size_t)>& done);

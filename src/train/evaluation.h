@@ -12,12 +12,12 @@ namespace pride::train {
 // spread over all classes.
 at::Tensor mean_loss(Model& model, const Batch& batch, double smoothing = 0);
 
-// Of each target of a batch (float32, on the CPU).
+// The cross-entropy of each target of a batch (float32, on the CPU).
 at::Tensor target_losses(Model& model, const Batch& batch);
 
-// Batch b is rank b mod size()'s work; the ranks' sums are added in rank order, so the result is
-// the same on all of them and on every transport. Collective. `players` above 0: a rank alone, with
-// the sums of as many ranks.
+// Rank b mod size() evaluates batch b. The ranks' sums are added in rank order, so the result is
+// the same on all ranks and transports. Collective. `players` above 0: one rank evaluates all
+// batches, and adds their sums as that many ranks would.
 EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::Device& device,
                   int players = 0);
 

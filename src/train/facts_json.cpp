@@ -18,7 +18,7 @@ nlohmann::ordered_json value_json(const std::optional<T>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
-// one that is left open is off unless the job turns it on
+// a switch that is not given is off, unless the job turns it on
 nlohmann::ordered_json value_json(const std::optional<bool>& value) {
   return value.value_or(false);
 }

@@ -24,7 +24,7 @@ void Feed::begin(std::int64_t step, std::int64_t ahead, int saved_by, const Part
   rounds_ = &rounds;
   ahead_ = ahead;
   taken_ = asked_ = step * plan_.options.accumulate;
-  // after another number of workers: as many samples in all, in the order of this number
+  // another number of workers saved: continue after as many samples, in this number's order
   if (saved_by > 0 && saved_by != plan_.world) {
     ahead_ = (taken_ + ahead_) * saved_by / plan_.world - taken_;
   }

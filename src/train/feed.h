@@ -18,11 +18,11 @@ class Feed {
 
   const Sampler& sampler() const noexcept { return sampler_; }
 
-  // From now on the batches of the worker with this number.
+  // Switches to the batches of the worker with this number.
   void renumber(int number);
 
-  // Before the first batch: the run continues after `step`, with data `ahead` batches ahead, saved
-  // by `saved_by` workers (0: not resumed). `rounds` must outlive the feed.
+  // Called before the first batch. The run continues after `step`, with data `ahead` batches ahead,
+  // saved by `saved_by` workers (0: not resumed). `rounds` must outlive the feed.
   void begin(std::int64_t step, std::int64_t ahead, int saved_by, const Participation& rounds);
 
   // The next batch of this worker's steps. Requests as many further batches as the task wants in

@@ -17,7 +17,7 @@ void write_file(const std::filesystem::path& file, std::string_view text);
 // Throws DataError beginning with `place` if the text is not JSON, or an object has a key twice.
 nlohmann::json parse_json(std::string_view text, const std::string& place);
 
-// The same of a file; throws DataError, naming the file, if it is missing, too.
+// The same for a file. Throws DataError, naming the file, also if it is missing.
 nlohmann::json read_json(const std::filesystem::path& file);
 
 // Regular files anywhere below a folder, in any order. Throws DataError.
@@ -42,7 +42,7 @@ void for_each_line(std::string_view text, const Take& take) {
 std::filesystem::path find_data(const std::string& flag, const std::string& task,
                                 const std::string& files);
 
-// ".jpg" of "a.JPG": the last ending with its dot, A to Z made small; empty if there is none.
+// ".jpg" for "a.JPG": the last ending with its dot, in lower case; empty: there is none.
 inline std::string ending_of(const std::filesystem::path& file) {
   std::string ending = file.extension().string();
   for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;

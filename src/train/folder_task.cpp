@@ -59,12 +59,12 @@ class FolderTask final : public Task {
              {"other_files", n(images_.n_others)}}};
   }
 
-  // The batch that make(row, floats) fills, begun by `prefetcher`.
+  // A batch whose rows `prefetcher` fills in the background, by make(row, floats).
   template <typename Make>
   Batch begin(Prefetcher& prefetcher, std::size_t rows, Make make) const {
     Batch batch = empty_images(rows, kRgb, side_);
     const std::size_t floats = view_floats(side());
-    // the pointer is valid while a copy of the batch is
+    // the pointer is valid as long as a copy of the batch exists
     prefetcher.begin(
         rows, [batch, floats, make = std::move(make), out = batch.input.template data_ptr<float>()](
                   std::size_t row) { make(row, std::span(out + row * floats, floats)); });
@@ -131,7 +131,7 @@ class FolderQueue final : public BatchQueue {
  private:
   const FolderTask& task_;
   std::deque<Batch> batches_;
-  Prefetcher prefetcher_;  // last: its threads end before the batches that they fill
+  Prefetcher prefetcher_;  // last: destroyed before the batches that its threads fill
 };
 
 Batch FolderTask::train_batch(std::span<const Draw> draws) const {

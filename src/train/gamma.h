@@ -6,7 +6,7 @@
 
 namespace pride::train {
 
-// The logarithm of a Gamma(shape, 1) variate: a small shape's own would underflow.
+// The logarithm of a Gamma(shape, 1) variate, because for small shapes the variate would underflow.
 // REQUIRES: shape > 0.
 double log_gamma_variate(double shape, PhiloxStream& bits);
 

@@ -25,7 +25,7 @@ constexpr std::array<double, 3> kMean = {0.4914, 0.4822, 0.4465};
 constexpr std::array<double, 3> kDeviation = {0.2470, 0.2435, 0.2616};
 
 struct Crop {
-  int down = 0, right = 0;  // of the source, against the output
+  int down = 0, right = 0;  // offset of the source from the output, in pixels
   bool flip = false;
 };
 

@@ -15,7 +15,7 @@
 
 namespace pride::train {
 
-// `n` images in batches of 250, spread evenly over them if --eval-batches leaves some out.
+// `n` images in batches of 250. If --eval-batches leaves some out, the others are spread evenly.
 class EvalImages {
  public:
   EvalImages(std::size_t n, const TrainOptions& options) : n_(n) {
@@ -40,7 +40,7 @@ class EvalImages {
   std::size_t n_, n_batches_ = 0;
 };
 
-// Images of one size, their labels zero.
+// A batch of images of one size; images and labels are not set.
 Batch empty_images(std::size_t n, std::int64_t channels, std::int64_t side);
 
 inline Facts image_metrics(const EvalSums& sums) {
@@ -59,8 +59,8 @@ std::size_t image_floats(const ImageSet& set);
 // image_floats(set).
 void augment(const ImageSet& set, const Draw& draw, std::uint64_t seed, std::span<float> out);
 
-// MixUp: a batch is added to itself in another order, in shares drawn for the batch (Zhang et al.
-// 2018, arXiv:1710.09412; one share a batch and the reversed order as timm).
+// MixUp: a batch is mixed with itself in another order (Zhang et al. 2018, arXiv:1710.09412). As in
+// timm, the order is reversed and the batch has one share.
 // Row i becomes share * row i + (1 - share) * row n - 1 - i, share drawn from Beta(alpha, alpha);
 // stored in `other` and `share` of the batch. REQUIRES: alpha > 0; images on the host.
 void mix_up(double alpha, PhiloxStream bits, Batch& batch);

@@ -19,7 +19,7 @@ Participation::Participation(const TrainPlan& plan, int rank, std::int64_t perio
 
 bool Participation::takes_part(std::int64_t step) const {
   if (all()) return true;
-  // Knuth's selection: each worker in turn, with the chance that leaves the right number
+  // Knuth's selection: draws each worker in turn with probability left / (workers not yet seen)
   PhiloxStream bits(seed_, streams::kParticipation, static_cast<std::uint64_t>(step / period_));
   std::uint32_t left = drawn_;
   for (std::uint32_t worker = 0; worker < rank_; ++worker) {

@@ -18,8 +18,8 @@ Layout layout_of(std::span<const TensorSlot> slots) {
   return Layout(std::move(specs));
 }
 
-// A method with local steps moves a worker's own parameters by its local rule: so are those that
-// are never exchanged.
+// A method with local steps changes a worker's own parameters by its local rule. Personal tensors
+// are changed by that rule, too.
 OptimizerOptions options_alone(const OptimizerOptions& given) {
   OptimizerOptions options = given;
   options.coordinator = nullptr;

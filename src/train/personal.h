@@ -1,5 +1,5 @@
-// Personal tensors (--personal) of a coordinator's worker. It steps them by its own gradients. They
-// are never sent, and are not in the hash that workers compare.
+// Personal tensors (--personal) of a coordinator's worker, which changes them by its own gradients.
+// They are never sent, and are not in the hash that workers compare.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,12 +16,12 @@
 
 namespace pride::train {
 
-// The tensors, with the n_personal that `patterns` match last, so that tables begin with the shared
-// tensors. Empty patterns match none. Throws InvalidArgument if others match none, or all.
+// Moves the n_personal tensors that `patterns` match to the end, so that tables begin with the
+// shared tensors. Empty patterns match none. Throws InvalidArgument if others match none, or all.
 std::vector<NamedParameter> personal_last(std::vector<NamedParameter> all,
                                           const std::string& patterns, std::size_t& n_personal);
 
-// The tensors in common, of a layout in that order.
+// The layout of the shared tensors, from a layout in that order.
 Layout common_layout(const Layout& all, std::size_t n_personal);
 
 // The optimizer of the personal tensors, in a world of one: by the method, or by its local rule.
@@ -33,7 +33,7 @@ class Personal {
   // The tensors and their method; for the log.
   std::string note() const;
 
-  // Optimizer::place(). Tables, here and below: of all tensors.
+  // Optimizer::place(). `params` and `grads`, here and below, are tables of all tensors.
   void place(std::span<const Tensor> params) { optimizer_->place(params.subspan(first_tensor_)); }
 
   // A step with this worker's gradients, multiplied by `factor`; adds its result to the report.

@@ -1,5 +1,5 @@
-// Help that comes from the registries, the check of a run's settings, the plan that they make, and
-// what ranks settle among themselves before they train.
+// Help from the registries, the check of a run's settings, its plan, and the agreement of the ranks
+// before training.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
@@ -75,7 +75,7 @@ void fill_freeze_steps(const MethodInfo& method, TrainPlan& plan) {
                               "=N sets another number"));
 }
 
-// Methods whose steps are as large as their rate, as signs and Adam's are, take the model's scale.
+// Steps of signs and of Adam are as large as the rate, so these methods take the model's scale.
 void fill_rate(const MethodInfo& method, TrainPlan& plan) {
   constexpr double kLargestOfSuchMethods = 1e-3;
   const double scale = method.default_lr <= kLargestOfSuchMethods ? plan.task->model().lr_scale : 1;
@@ -99,7 +99,8 @@ void check_participation(const TrainOptions& o, int world, const TrainPlan& plan
 
 void check_virtual_workers(const TrainOptions& o) {
   const std::string flag = concat("--virtual-workers ", o.virtual_workers);
-  PRIDE_CHECK(o.coordinator.empty(), flag, " with --coordinator: a process is one of its workers");
+  PRIDE_CHECK(o.coordinator.empty(), flag,
+              " with --coordinator: a process is one worker of a coordinator");
   PRIDE_CHECK(o.threads_per_process == 0, flag, " with --threads-per-process: give one of them");
   PRIDE_CHECK(!o.overlap.value_or(false), flag, " with --overlap: there is no exchange to overlap");
   PRIDE_CHECK(o.absent == "replay", flag, " with --absent ", o.absent,
@@ -114,7 +115,8 @@ void deal_data(TrainPlan& plan) {
   if (o.coordinator.empty()) return;
   PRIDE_CHECK(plan.world == 1, "--coordinator: this process is one worker of its run, not ",
               plan.world);
-  PRIDE_CHECK(o.hierarchical.empty(), "--hierarchical with --coordinator: its workers are alone");
+  PRIDE_CHECK(o.hierarchical.empty(),
+              "--hierarchical with --coordinator: its workers form no nodes");
   plan.shards = o.shards.value_or(1);
   PRIDE_CHECK(!o.shard || *o.shard < plan.shards, "--shard ", *o.shard, " of ", plan.shards,
               ", counted from 0");
@@ -129,8 +131,8 @@ void deal_data(TrainPlan& plan) {
       "this worker draws from all of its data; --shards N divides them into N parts");
 }
 
-// Settings that must be equal on all workers of a coordinator's run, besides those that the
-// optimizer compares.
+// Settings that must be equal on all workers of a coordinator's run, in addition to those of the
+// optimizer.
 std::string run_settings(const TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   nlohmann::ordered_json settings = {
@@ -217,7 +219,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
 
 namespace {
 
-// The texts of `all`, with `between` between them.
+// The texts of `all`, separated by `between`.
 template <typename Item, typename Text = std::identity>
 std::string joined(const std::vector<Item>& all, const char* between = ", ",
                    const Text& text = {}) {

@@ -19,12 +19,12 @@ namespace {
 
 // the signal, set by the handler, read by every worker; 0: none
 std::atomic<int> g_interrupted = 0;
-std::atomic<int> g_ends_at_once = 0;  // how many there are of that class
+std::atomic<int> g_ends_at_once = 0;  // number of objects of that class
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait");
 
 void on_interrupt(int signal) {
   g_interrupted = signal;
-  if (g_ends_at_once > 0) std::raise(signal);  // the handler is there no more
+  if (g_ends_at_once > 0) std::raise(signal);  // SA_RESETHAND has removed this handler
 }
 
 template <typename Function>
@@ -76,12 +76,12 @@ nlohmann::json thread_facts() {
 void catch_interrupts() {
   struct sigaction action = {};
   action.sa_handler = on_interrupt;
-  // SA_RESETHAND: the second signal does what it would have done without us
+  // SA_RESETHAND: the second signal has its default effect
   action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
   for (const int signal : {SIGINT, SIGTERM}) {
     struct sigaction inherited = {};
     sigaction(signal, nullptr, &inherited);
-    // as under nohup, or in a shell's background
+    // ignored signals stay ignored, as under nohup or in a shell's background
     if (inherited.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   }
 }

@@ -14,8 +14,8 @@ nlohmann::json thread_facts();
 // True after a signal that catch_interrupts() waits for.
 bool interrupted() noexcept;
 
-// While one lives, such a signal ends the process at once; an earlier signal ends it at
-// construction. Data may take minutes to load, and no work is lost.
+// While an object lives, such a signal ends the process at once; an earlier signal ends it at
+// construction. For the loading of data, which may take minutes: no work is lost.
 class EndsAtOnce {
  public:
   EndsAtOnce();

@@ -146,7 +146,7 @@ class ProgressLine final : public Observer {
     return step % plan_->options.log_every == 0 || (interval_ && now - last_time_ >= *interval_);
   }
 
-  // Rates are those since the line before.
+  // Loss and rates are means since the previous line.
   void print(const WorldStep& step, Clock::time_point now) {
     const double window = std::max(std::chrono::duration<double>(now - last_time_).count(), 1e-9);
     const double run = std::chrono::duration<double>(now - start_).count();
@@ -167,7 +167,7 @@ class ProgressLine final : public Observer {
     loss_since_ = 0;
   }
 
-  // A line of its own that stays.
+  // Prints a line that stays.
   void note(const std::string& text) {
     std::fprintf(stderr, "%s%s\n", line_open_ ? "\n" : "", text.c_str());
     line_open_ = false;

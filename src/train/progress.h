@@ -10,8 +10,8 @@
 
 namespace pride::train {
 
-// Where output is no terminal, long work prints a line this often: PRIDE_PROGRESS in seconds, 30
-// unless it is set. Empty: "none", no such lines.
+// The time between lines of long work if output is no terminal: PRIDE_PROGRESS in seconds, by
+// default 30. Empty: PRIDE_PROGRESS is "none", and there are no such lines.
 std::optional<std::chrono::milliseconds> progress_interval();
 
 // "1:02:03" or "2:03".

@@ -1,4 +1,4 @@
-// Making a worker's model; the norm of its gradient.
+// Makes a worker's model; the norm of its gradient.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/replica.h"
 
@@ -74,7 +74,7 @@ double norm(std::span<const ConstTensor> tensors) {
 
 double gradient_norm(const Model& model) {
   const c10::NoGradGuard no_grad;
-  std::vector<at::Tensor> norms;  // on the device: one wait for all
+  std::vector<at::Tensor> norms;  // on the device, so that item() waits only once
   for (const ModelParameter& p : model.parameters()) {
     const at::Tensor& grad = p.tensor.grad();
     if (!grad.defined()) continue;

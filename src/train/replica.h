@@ -16,11 +16,11 @@
 
 namespace pride::train {
 
-// "cpu", or "cuda": the GPU of that index among those visible, counted round.
+// "cpu", or "cuda": the GPU of that index, modulo the number of visible GPUs.
 // Throws InvalidArgument if this libtorch has no such device.
 at::Device device_of(const std::string& name, int index = 0);
 
-// A rank's own: the ranks of a machine share its GPUs. Collective with --device cuda.
+// A rank's device: the ranks of a machine share its GPUs. Collective with --device cuda.
 at::Device device_of(const TrainOptions& options, Communicator& comm);
 
 // Initialised from the plan's seed, on the device, in the plan's dtype.
@@ -35,11 +35,11 @@ std::vector<NamedParameter> named_parameters(const Model& model, bool decay_all)
 // 2-norm of all tensors together, summed in double in one fixed order. REQUIRES: host memory.
 double norm(std::span<const ConstTensor> tensors);
 
-// The same of the gradients of a model, wherever they lie, by torch's sums in double.
+// The same for a model's gradients, wherever they lie, by torch's sums in double.
 double gradient_norm(const Model& model);
 
-// Local clipping: the factor that scales gradients of this norm to `limit` if theirs is larger,
-// else 1; also if it is not finite: the optimizer then names the tensor.
+// Local clipping: limit / norm if the norm is above `limit`, else 1. If the norm is not finite, the
+// factor is 1, and the optimizer names the tensor.
 float clip_factor(double norm, double limit);
 
 }  // namespace pride::train

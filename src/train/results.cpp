@@ -92,7 +92,7 @@ nlohmann::ordered_json round_json(const RoundReport& r) {
   return json;
 }
 
-// By tensor, and the mean over the coordinates of all that have samples.
+// Diagnostics by tensor, and their means over coordinates; shares of tensors with samples only.
 nlohmann::ordered_json diagnostics_json(const WorldStep& step,
                                         const std::vector<TensorSlot>& slots) {
   constexpr std::pair<const char*, double TensorDiagnostics::*> kShares[] = {
@@ -108,7 +108,7 @@ nlohmann::ordered_json diagnostics_json(const WorldStep& step,
   for (const TensorDiagnostics& d : step.diagnostics) {
     const auto size = static_cast<double>(slots.at(d.tensor).n);
     n += size;
-    n_sampled += d.samples > 0 ? size : 0;  // the shares of the others mean nothing
+    n_sampled += d.samples > 0 ? size : 0;  // without samples shares have no meaning
   }
   for (const TensorDiagnostics& d : step.diagnostics) {
     const TensorSlot& slot = slots.at(d.tensor);
@@ -222,7 +222,7 @@ void check_out_folder(const TrainOptions& options) {
         options.resume.empty() || fs::weakly_canonical(options.resume) != fs::weakly_canonical(out),
         "--out ", options.out, ": --overwrite would remove what --resume needs");
   }
-  // one may be inside the other; and a run that cannot start leaves no folder behind
+  // made last: one folder may be inside the other, and a run that cannot start leaves none behind
   make_folder("--tensorboard", options.tensorboard);
   make_folder("--out", options.out);
 }

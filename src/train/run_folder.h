@@ -1,5 +1,5 @@
-// The folder of a run's results, and the last evaluation in summary.json: numbers, or why they are
-// not a result.
+// The folder of a run's results, and the final metrics in summary.json: numbers, or the reason why
+// the run diverged.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,16 +19,16 @@ namespace pride::train {
 // Throws InvalidArgument if there are results that check_out_folder() would have refused.
 void make_room(const TrainOptions& options, std::int64_t step, std::vector<std::string>& notes);
 
-// TensorBoard's event files in a folder, those of earlier runs, by their names.
+// TensorBoard's event files in a folder, recognised by their names.
 std::vector<std::filesystem::path> event_files_in(const std::filesystem::path& folder);
 
 // Throws DataError on every rank, naming the first one that does not see rank 0's file in the
 // folder: each rank writes its part of a checkpoint there. Collective.
 void check_shared_folder(Communicator& comm, const std::filesystem::path& folder);
 
-// Copies the metrics that are numbers into `numbers`. Returns why the run diverged, or nothing: a
-// metric is null, as JSON has it, if it is not finite. That of the last step alone, train_loss, may
-// be one of a step that was skipped. Throws what `Json` throws if `metrics` is no object.
+// Copies the metrics that are numbers into `numbers`. Returns why the run diverged; empty: it did
+// not. JSON has null for a metric that is not finite. train_loss alone may be null: the last step
+// may have been skipped. Throws what `Json` throws if `metrics` is no object.
 template <typename Json>
 std::string read_final_metrics(const Json& metrics, std::map<std::string, double>& numbers) {
   std::string diverged;

@@ -1,4 +1,4 @@
-// A worker's part of the data, and its votes by that.
+// A worker's part of the data, and its votes in proportion to that part.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace pride::train {
 
-// The plan's votes, or with --vote-weight samples the size of the rank's part, in units for which
-// the sum of all parts is at most 65535: exact up to that many samples. With virtual workers: of
-// each.
+// The plan's options, with votes. With --vote-weight samples a rank's votes are the size of its
+// part, in units for which the sum of all parts is at most 65535: exact up to that many samples.
+// Virtual workers have votes each.
 OptimizerOptions with_vote_weights(const TrainPlan& plan, std::span<const Feed> feeds);
 
 // A rank's part of the data; with a coordinator the part of its number, known once it joins.

@@ -131,7 +131,7 @@ EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::
   return total;
 }
 
-// the tasks of pride's own, each in a file of its own
+// pride's own tasks, one file each
 TaskInfo lm_info(), fewshot_info(), cifar10_info(), imagenet_info();
 
 namespace {

@@ -1,5 +1,5 @@
-// The task lm: predict the next token of a text; a token is a byte unless the data are shards. Its
-// data are runs of tokens, in memory or mapped from shards, and their windows.
+// The task lm: predict the next token of a text. A token is a byte, unless the data are shards of
+// tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
@@ -35,8 +35,8 @@ struct Tokens {
   std::size_t total() const { return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}); }
 };
 
-// Windows of `context` tokens and their successors, side by side in each run, from an offset that
-// is below `slack`, the same in all runs.
+// Windows of `context` tokens and their successors, side by side in each run. They begin at an
+// offset of at most `slack`, the same in all runs.
 class Windows {
  public:
   Windows(const Tokens& tokens, std::size_t context, std::size_t slack)
@@ -57,10 +57,10 @@ class Windows {
  private:
   const Tokens& tokens_;
   std::size_t context_;
-  std::vector<std::size_t> first_;  // of each run, and the number of all
+  std::vector<std::size_t> first_;  // window of each run, then the number of all windows
 };
 
-// The data of the task lm: bytes of text, or shards where --vocab is given.
+// The data of the task lm: bytes of text, or shards if --vocab is given.
 struct LmData {
   Tokens train, valid;
   std::shared_ptr<const Vocabulary> vocabulary;  // null: bytes
@@ -74,10 +74,10 @@ Tokens tokens_of(std::vector<std::uint8_t> bytes) {
           }};
 }
 
-// of the only file: the first nine tenths, or the rest
+// part of a file: all of it, the first nine tenths, or the rest
 enum class Side { kAll, kFront, kBack };
 
-// Only tokens in use are read from disk and checked.
+// Reads from disk and checks only the tokens in use.
 Tokens tokens_of(std::vector<Shard> shards, Side side, std::size_t vocabulary) {
   Tokens tokens;
   std::size_t first = 0;
@@ -216,7 +216,7 @@ class TextTask final : public Task {
     std::copy_n(tokens.begin() + 1, context(), batch.target.data_ptr<std::int64_t>() + at);
   }
 
-  // Mean bytes of text behind a target of the evaluation; <|endoftext|> is none.
+  // Mean bytes of text per target of the evaluation; <|endoftext|> has none.
   double count_bytes() const {
     std::size_t bytes = 0;
     std::int64_t targets = 0;

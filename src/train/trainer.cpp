@@ -69,8 +69,8 @@ std::vector<Feed> Worker::make_feeds(int rank) const {
   return feeds;
 }
 
-// Of plan_.optimizer, for all optimizers of this worker; says where, if the model is on a GPU.
-// Products of matrices are made in the type of the model's own.
+// Sets in plan_.optimizer where all optimizers of this worker run. Returns a line about it if the
+// model is on a GPU. Matrix products use the model's type.
 std::string Worker::choose_place() {
   const bool narrow = plan_.options.dtype == "bfloat16";
   const std::string reason = tensors_.run_on(run_on_of(plan_.options), plan_.optimizer,
@@ -160,7 +160,7 @@ void Worker::start() {
   if (const std::int64_t lost = optimizer_.lost_of(plan_.steps); lost > 0) {
     start.notes.push_back(concat("workers exchange every ", optimizer_.period(),
                                  " steps: the last ", lost, " of ", plan_.steps,
-                                 " will be in no result (with fragments: of one of them)"));
+                                 " are never exchanged (with fragments: of one fragment)"));
   }
   result_.steps = optimizer_.steps_done();
   result_.sent.resize(static_cast<std::size_t>(plan_.world));
@@ -170,7 +170,7 @@ void Worker::start() {
   began_ = std::chrono::steady_clock::now();
 }
 
-// On rank 0.
+// Called on rank 0 only.
 void Worker::lock_folder() {
   const std::string& out = plan_.options.out;
   if (!out.empty() && !lock_) lock_.emplace(out, "run");
@@ -202,12 +202,12 @@ void Worker::add(const WorldStep& step) {
   }
 }
 
-// The model with the common parameters.
+// Puts the common parameters into the model.
 void Worker::take_common() {
   tensors_.change([&](auto all) { optimizer_.to_common(common(all)); });
 }
 
-// Runs the body with these; then the rank continues with its own.
+// Runs the body with the common parameters; then the rank continues with its own.
 template <typename Body>
 void Worker::with_common(const Body& body) {
   take_common();
@@ -225,7 +225,7 @@ void Worker::evaluate_now() {
   result_.metrics = plan_.task->eval_metrics(sums);
   const double seconds = seconds_since(start);
   result_.evaluation_s += seconds;
-  if (result_.start.finished) return;  // it is in the records
+  if (result_.start.finished) return;  // the records have this evaluation
   notify([&](Observer& observer) { observer.on_eval(last_eval_, result_.metrics, seconds); });
 }
 

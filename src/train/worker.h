@@ -23,7 +23,7 @@
 
 namespace pride::train {
 
-// By a rank; in an exchange, by all.
+// True if a rank skipped the step. A step with an exchange is skipped by all ranks or by none.
 inline bool skipped(const WorldStep& step) {
   return std::ranges::any_of(step.ranks, [](const RankStep& r) { return r.skipped != 0; });
 }
@@ -39,7 +39,7 @@ class Worker {
   void notify(const Call& call) {
     for (const auto& observer : observers_) call(*observer);
   }
-  // Of this rank: one, or all virtual workers.
+  // Workers of this rank: one, or all virtual workers.
   int n_players() const { return std::max(1, plan_.options.virtual_workers); }
   std::vector<Feed> make_feeds(int rank) const;
   std::string choose_place();
@@ -65,10 +65,10 @@ class Worker {
   void save_now();
   void add(const WorldStep& step);
   void finish();
-  // Workers that skip rounds never get their results.
+  // True if workers that skip rounds never get the results of these.
   bool is_stale() const { return plan_.options.absent == "stale" && !rounds_[0].all(); }
   bool evaluated() const { return last_eval_ == optimizer_.steps_done(); }
-  // Of a table of all tensors.
+  // The shared tensors in a table of all tensors.
   auto common(auto all) const { return all.first(optimizer_.layout().tensors().size()); }
   Kept kept(std::span<const Tensor> params) {
     return {tensors_.layout(), params, optimizer_, personal_ ? &personal_->optimizer() : nullptr};
@@ -76,7 +76,7 @@ class Worker {
 
   TrainPlan plan_;                         // its length may change: follow_coordinator()
   Observers observers_;                    // of rank 0
-  std::unique_ptr<Communicator> control_;  // metrics: their bytes are not the method's
+  std::unique_ptr<Communicator> control_;  // for metrics: separate from the method's traffic
   at::Device device_;
   std::unique_ptr<Model> model_;
   std::size_t n_personal_ = 0;
@@ -84,7 +84,7 @@ class Worker {
   std::vector<Feed> feeds_;            // by player
   double loss_ = 0;                    // of this rank's gradient
   std::string place_;                  // where the method runs, for the log; empty: on the CPU
-  Optimizer optimizer_;                // of the shared tensors: all, without --personal
+  Optimizer optimizer_;                // of the shared tensors; without --personal of all
   std::vector<Participation> rounds_;  // by player
   std::optional<Personal> personal_;
   std::chrono::steady_clock::time_point began_;
@@ -92,7 +92,7 @@ class Worker {
   std::optional<FolderLock> lock_;  // of options.out, on rank 0
   std::int64_t last_eval_ = -1;
   int skips_in_a_row_ = 0;
-  std::string skip_reason_;  // of the last one
+  std::string skip_reason_;  // of the last step; empty: not skipped
   double last_loss_ = 0;     // mean over the ranks
 };
 

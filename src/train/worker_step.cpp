@@ -31,7 +31,7 @@ WorldStep Worker::take_step() {
   mine.seconds.exchange = report.exchange_s;
   mine.seconds.apply = report.apply_s;
   const std::string change = follow_coordinator();
-  // no further step follows: exchanges in flight belong to this one
+  // the last step also counts the exchanges still in flight
   const bool last = optimizer_.steps_done() >= plan_.steps;
   const Traffic late = last ? optimizer_.finish_exchanges() : Traffic{};
   mine.bytes_sent = report.bytes_sent + late.bytes_sent;
@@ -58,7 +58,7 @@ StepReport Worker::step(RankStep& mine, double lr) {
   if (mine.absent != 0) return sit_out();
   const Clock::time_point start = Clock::now();
   const std::int64_t last = plan_.options.accumulate - 1;
-  const bool whole = plan_.options.clip_norm > 0 || personal_;  // gradients, before any step
+  const bool whole = plan_.options.clip_norm > 0 || personal_;  // all gradients before the step
   const bool overlap = plan_.optimizer.overlap && !whole;
   tensors_.zero_grad();
   for (std::int64_t micro = 0; micro <= last; ++micro) {
@@ -108,7 +108,7 @@ void Worker::play(int player, RankStep& mine) {
   tensors_.read([&](auto params) { optimizer_.hand_over(player, params, grads); });
 }
 
-// Of local clipping.
+// The factor of local clipping.
 float Worker::clip_factor_of(std::span<const ConstTensor> grads) const {
   const double limit = plan_.options.clip_norm;
   if (limit <= 0) return 1;
@@ -129,7 +129,7 @@ double Worker::backward(Feed& feed, RankStep& mine, bool begins) {
   return loss.item<double>();
 }
 
-// A step of the other workers; no tensor is used here.
+// A round that this worker skips: it steps with all tensors unused.
 StepReport Worker::sit_out() {
   tensors_.zero_grad();
   StepReport report;

@@ -1,4 +1,4 @@
-// The C interface's headers are C++ too: functions have C's names, and structs are aggregates.
+// The C interface's headers compile as C++, with C's names of functions and aggregate structs.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/c/pride.h"
 

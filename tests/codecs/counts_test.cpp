@@ -1,5 +1,5 @@
-// Frames of counts: these exact bytes in both forms, never more bytes packed than as planes, and
-// every malformed frame is refused by name.
+// Frames of counts: exact bytes in both forms, packed counts never larger than planes, and
+// refusals of every malformed frame, with the fault in the error.
 // SPDX-License-Identifier: Apache-2.0
 // The bytes are the worked example of docs/wire_format.md.
 #include "codecs/counts.h"

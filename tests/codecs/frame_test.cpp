@@ -1,4 +1,4 @@
-// Frame headers: these exact bytes, round trips, and every single corrupted byte is refused. Unused
+// Frame headers: exact bytes, round trips, and a refusal for each single corrupted byte. Unused
 // bits: participation by piece, and runs of equal participation.
 // SPDX-License-Identifier: Apache-2.0
 // The bytes are the worked example of docs/wire_format.md.

@@ -1,4 +1,4 @@
-// The hash words of zeros and ties: these values, and opposite bits where they must be.
+// The hash words of zeros and ties: exact values, and the pairs that must have opposite bits.
 // SPDX-License-Identifier: Apache-2.0
 #include "codecs/hash_keys.h"
 

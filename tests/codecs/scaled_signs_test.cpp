@@ -1,5 +1,5 @@
-// Frames of scaled signs: these exact bytes, blocks that do not depend on the cuts, and every
-// malformed frame is refused by name.
+// Frames of scaled signs: exact bytes, blocks that do not depend on the cuts, and refusals of every
+// malformed frame, with the fault in the error.
 // SPDX-License-Identifier: Apache-2.0
 // The bytes are the worked example of docs/wire_format.md.
 #include "codecs/scaled_signs.h"

@@ -1,5 +1,5 @@
-// Frames of signs and votes: sizes by formula, parts in order, and every malformed frame is refused
-// by name.
+// Frames of signs and votes: sizes by formula, parts in order, and refusals of every malformed
+// frame, with the fault in the error.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: docs/wire_format.md.
 #include "codecs/signs.h"

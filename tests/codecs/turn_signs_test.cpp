@@ -1,4 +1,4 @@
-// Frames of the coordinates that have their turn.
+// Frames of the signs of the coordinates whose turn it is in a step.
 // SPDX-License-Identifier: Apache-2.0
 #include "codecs/turn_signs.h"
 #include "support/texts.h"

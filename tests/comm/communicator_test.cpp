@@ -1,4 +1,4 @@
-// The front door: its reaction to a faulty transport. Faults are injected.
+// Communicator's public calls over a transport with injected faults.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/communicator.h"
 

@@ -1,5 +1,5 @@
 // hybrid_comm: the transport contract under mpirun with several threads on each process, and the
-// optimizer in one and hierarchical on it.
+// optimizer on it, also with the hierarchical route.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/comm/hybrid_comm.h"
 

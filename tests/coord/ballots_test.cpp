@@ -115,7 +115,7 @@ TEST(Ballots, DoesNotWaitForEverForBallotsThatDoNotGoTogether) {
   rig.tick();
   EXPECT_FALSE(first->has_value());
   ASSERT_TRUE(second->has_value());
-  EXPECT_TRUE(has((*second)->refused(), "other parameters than most"));
+  EXPECT_TRUE(has((*second)->refused(), "its parameters differ from most workers'"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Workers that stall, die, come back and repeat themselves, a coordinator that is killed in the
-// middle of what it does. Oracles: an undisturbed replay of the journal; and each round served
-// again from the ballots that were taken.
+// Workers that stall, die, come back and repeat calls, and a coordinator that is killed at any
+// moment. Oracles: an undisturbed replay of the journal; and each round served again from the
+// ballots that were accepted.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

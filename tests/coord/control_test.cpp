@@ -1,5 +1,5 @@
-// What an operator orders while a coordinator serves: a longer or shorter run, other quorums, a
-// worker that is ejected. The oracle is what the calls of workers are answered.
+// An operator's orders while a coordinator serves: a longer or shorter run, other quorums, an
+// ejected worker. Oracle: the replies to workers' calls.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a coordinator keeps: parameters, journal and shadow, also after a restart.
+// A coordinator's parameters, journal and shadow, also after a restart.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

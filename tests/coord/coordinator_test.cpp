@@ -1,5 +1,5 @@
-// Calls of workers and what they are answered: registrations, ballots, waits. The
-// oracle of results is a replica that applies records (run_of_signs.h).
+// Calls of workers and their replies: registrations, ballots, waits. The oracle of results is a
+// replica that applies records (run_of_signs.h).
 // SPDX-License-Identifier: Apache-2.0
 #include "coord/coordinator.h"
 
@@ -235,7 +235,8 @@ TEST(Coordinator, TellsThoseWithOtherParametersThanMost) {
   EXPECT_EQ(voters(rig.seen), Numbers({1, 2}));
   ASSERT_TRUE(reply->has_value());
   EXPECT_FALSE((*reply)->counted());
-  EXPECT_TRUE(has((*reply)->why_not(), "other parameters than most: hash 000000000000004d"));
+  EXPECT_TRUE(
+      has((*reply)->why_not(), "its parameters differ from most workers': hash 000000000000004d"));
 }
 
 TEST(Coordinator, TellsThoseWithOtherScalarsWhichOne) {
@@ -247,7 +248,8 @@ TEST(Coordinator, TellsThoseWithOtherScalarsWhichOne) {
   rig.vote({.number = 1}, hash);
   rig.vote({.number = 2}, hash);
   ASSERT_TRUE(reply->has_value());
-  EXPECT_EQ((*reply)->why_not(), "other scalars than most: lr of group 0 is 0.5, most have 0.125");
+  EXPECT_EQ((*reply)->why_not(),
+            "its scalars differ from most workers': lr of group 0 is 0.5, most have 0.125");
 }
 
 TEST(Coordinator, BelievesKeptParametersRatherThanMost) {

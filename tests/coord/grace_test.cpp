@@ -1,4 +1,4 @@
-// The window of grace, and when a round may close. Oracle: numbers by hand.
+// The grace window, and when a round may close. Oracle: numbers computed by hand.
 // SPDX-License-Identifier: Apache-2.0
 #include "coord/grace.h"
 

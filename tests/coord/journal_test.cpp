@@ -1,5 +1,5 @@
-// What a journal gives back after its files were cut, changed and copied. Oracle: the records that
-// were appended.
+// Reading a journal whose files were cut, changed and copied. Oracle: the records that were
+// appended.
 // SPDX-License-Identifier: Apache-2.0
 #include "coord/journal.h"
 

@@ -1,4 +1,4 @@
-// Late votes: what makes rounds wait for a worker again. Oracle: rounds that close at once.
+// Late votes: which of them make rounds wait for a worker again. Oracle: rounds that close at once.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

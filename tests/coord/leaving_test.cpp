@@ -1,4 +1,4 @@
-// A worker that says that it ends, and one that is silent.
+// A worker that announces its end, and one that is silent.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Messages that are no honest worker's. Oracle: an honest worker's round closes all the same.
+// Messages that no honest worker sends. Oracle: an honest worker's round still closes.
 // fuzz/coord_fuzz.cpp looks for more.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>

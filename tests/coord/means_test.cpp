@@ -1,4 +1,4 @@
-// What a coordinator says to ballots of numbers, rather than signs. Oracle: the numbers are chosen.
+// Ballots of numbers instead of signs: a coordinator's replies. Oracle: the chosen numbers.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

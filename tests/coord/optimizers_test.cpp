@@ -1,5 +1,5 @@
-// Optimizers whose coordinator is this one, on threads. Oracles: an optimizer that replays the
-// journal; the sizes of messages by protobuf's rules, written out.
+// Optimizers with a Coordinator, on threads. Oracles: an optimizer that replays the journal; the
+// sizes of messages by protobuf's rules, written out.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

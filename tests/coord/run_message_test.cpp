@@ -1,4 +1,4 @@
-// The description of a run as bytes, and where two differ.
+// The description of a run as bytes, and the differences of two descriptions.
 // SPDX-License-Identifier: Apache-2.0
 #include "coord/run_message.h"
 

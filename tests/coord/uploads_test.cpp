@@ -1,4 +1,4 @@
-// Chunks in any order, repeated, damaged.
+// Uploads with chunks in any order, repeated and damaged.
 // SPDX-License-Identifier: Apache-2.0
 #include "coord/uploads.h"
 

@@ -1,4 +1,4 @@
-// Methods on the device of the tests: the bits of the same run on the host.
+// Methods on the tests' device. Oracle: the bits of the same run on the host.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What optimizers on devices refuse, alike on all ranks.
+// Refusals of optimizers on devices, the same on all ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The kernels of a device against those of the host, bit for bit: sizes around words and chunks,
-// dtypes, factors, NaN, infinities, denormal numbers and zeros of both signs.
+// A device's kernels against the host's, bit for bit: sizes around words and chunks, dtypes,
+// factors, NaN, infinities, denormal numbers and zeros of both signs.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Every method gives the parameters, bytes and messages that the golden table has.
+// Every method reproduces the parameters, bytes and messages of the golden table.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: tests/golden/table.txt, written by scripts/golden.sh. A row may only
 // change together with a line under "Numerics" (hash) or a change of docs/wire_format.md (bytes).

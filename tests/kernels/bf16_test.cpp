@@ -1,7 +1,7 @@
 // bfloat16, and the two halves of a float32 value, on every instruction set.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: the nearer of the two neighbours in double arithmetic; ties go to the even one, or of
-// halves away from zero.
+// Oracle: the nearer of the two neighbours in double arithmetic. Ties go to the even one, or for
+// upper halves away from zero.
 #include "pride/bf16.h"
 
 #include <bit>

@@ -1,5 +1,5 @@
-// Choice of the instruction set by name and by PRIDE_ISA. The environment is read once for each
-// process, so those cases run in processes of their own.
+// Choice of the instruction set by name and by PRIDE_ISA. A process reads the environment once, so
+// each case of PRIDE_ISA runs in its own process.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/cpu.h"
 

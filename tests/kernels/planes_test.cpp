@@ -1,5 +1,5 @@
-// add_planes and the votes of planes against vote and count of the counted rows, which have an
-// oracle of their own, for many ways to divide the rows over nodes.
+// add_planes and the votes of planes, for many divisions of the rows over nodes. Oracle: vote and
+// count of the rows themselves, which have their own oracle.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/planes.h"
 

@@ -1,4 +1,4 @@
-// The parameters that ranks have in common between exchanges of local steps, and the way back.
+// to_common() and to_local(): the common parameters between exchanges of local steps.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

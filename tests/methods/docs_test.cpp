@@ -1,5 +1,5 @@
-// Every method has its page, with the common parts and all of its options and their defaults, and
-// its row in the table of methods.
+// Every method has a page with the common parts and all options and their defaults, and a row in
+// the table of methods.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// signsgd-ef and onebit-adam: the change of stage, sums that overflow, options that are refused.
+// signsgd-ef and onebit-adam: the change of stage, sums that overflow, refused options.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

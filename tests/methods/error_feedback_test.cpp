@@ -1,5 +1,5 @@
-// signsgd-ef and onebit-adam, real exchange included, against the scalar oracle: bit for bit; and
-// what must hold of their cost and of dropped steps.
+// signsgd-ef and onebit-adam, real exchange included, against the scalar oracle: bit for bit; their
+// cost, and dropped steps.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: tests/reference/error_feedback_ref.h, which loops over ranks without frames.
 #include <gtest/gtest.h>

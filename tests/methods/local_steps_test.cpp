@@ -1,5 +1,5 @@
-// Local steps: against a scalar oracle, against the methods that they are with h = 1 or one worker,
-// and what travels when.
+// Local steps: against a scalar oracle, against the methods that they equal with h = 1 or with one
+// worker, and the bytes of each step.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: tests/reference/local_steps_ref.h, loops over ranks without frames.
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// dlion-muon against Newton-Schulz in double. Signs are compared where the orthogonal factor is
-// larger than the rounding of float32 products can move it; on all other coordinates only replicas.
+// dlion-muon against Newton-Schulz in double. Signs are compared where rounding of float32 products
+// cannot change the factor's sign. On all other coordinates only replicas are compared.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

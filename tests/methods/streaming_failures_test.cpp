@@ -1,7 +1,7 @@
-// Fragments and delays: gradients that are not finite, exchanges that are dropped, ranks that stall
-// or leave while an exchange is on its way.
+// Fragments and delays: gradients that are not finite, dropped exchanges, ranks that stall or leave
+// while an exchange is in flight.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: what other buckets and no overlap give; texts and the deadline of the world.
+// Oracle: the same run with other buckets and without overlap; texts and the world's deadline.
 #include <gtest/gtest.h>
 
 #include <latch>

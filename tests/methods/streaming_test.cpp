@@ -1,7 +1,7 @@
-// Fragments and delays of the methods with local steps: against a scalar oracle; nothing but the
-// options changes a bit; what ranks have in common while an exchange is on its way.
+// Fragments and delays of the methods with local steps: against a scalar oracle; only options
+// change bits; the common parameters while an exchange is in flight.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: tests/reference/local_steps_ref.h; which tensor is in which fragment is written here.
+// Oracle: tests/reference/local_steps_ref.h; the tensors of each fragment are written here.
 #include <gtest/gtest.h>
 
 #include "methods/streaming.h"

@@ -1,4 +1,4 @@
-// turn-muon: a vote on some coordinates in each step.
+// turn-muon: each step votes on some of the coordinates.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Vote weights that are refused: at the start, and in frames.
+// Refused vote weights: at the start, and in frames.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Votes with weights: against a world with w ranks in the place of one of weight w, against the
+// Votes with weights: against a world with w ranks instead of one of weight w, and against the
 // scalar oracle, over all routes; and their bytes against the stated cost.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: tests/reference/methods_ref.h; and the same methods without weights.

@@ -1,7 +1,7 @@
-// Zeros that cancel: a coordinate without gradient ends within a step of where it began, by every
-// method that sends signs; and a rank that is alone with a gradient wins most votes.
+// Zeros cancel: with every method that sends signs, a coordinate without gradient ends within one
+// step of its start, and a rank that alone has a gradient wins most votes.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: where the coordinate began, times the decay; the count over ranks in docs/wire_format.md.
+// Oracle: the coordinate's start times the decay; the count over ranks in docs/wire_format.md.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Means by a coordinator: adamw, lion, sgdm, dsm, diloco and FedAvg. Oracle: sums in double by
-// coordinate. That equal workers have the bits of a world of ranks is in central_test.cpp.
+// coordinate. central_test.cpp compares the bits with those of a world of ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

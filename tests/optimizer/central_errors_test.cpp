@@ -1,4 +1,4 @@
-// What a coordinator's worker and a journal's replay refuse.
+// Refusals of a coordinator's worker and of a journal's replay.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Ballots and records of a coordinator: bytes, checks, and which methods it can serve. Oracle:
-// votes counted by coordinate; rounds against a world of ranks are in central_test.cpp.
+// Ballots and records of a coordinator: bytes, checks, and the methods that it can serve. Oracle:
+// votes counted by coordinate. central_test.cpp compares rounds with those of a world of ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include "optimizer/central_round.h"
 

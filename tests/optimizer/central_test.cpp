@@ -1,5 +1,5 @@
 // Workers of a coordinator. Oracle: the same workers as ranks of a world of threads, whose sharded
-// route has the same arithmetic; where workers are absent, the journal's replay and each other.
+// route has the same arithmetic. If workers skip rounds: the journal's replay, and each other.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Optimizer::scale_next_step(): a factor that is read where gradients lie, and a step that is
-// skipped and not counted.
+// Optimizer::scale_next_step(): the factor is read from the memory of the gradients, and a skipped
+// step is not counted.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The optimizer's doors: bad arguments, ranks that disagree, gradients that are not finite.
+// The optimizer's errors: bad arguments, ranks that disagree, gradients that are not finite.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/optimizer.h"
 
@@ -49,6 +49,43 @@ TEST(Optimizer, NamesTheSettingThatDiffers) {
   expect_all_contain(with([](auto& o) { o.options["tie"] = "zero"; }), "method options");
   expect_all_contain(with([](auto& o) { o.bucket_coords = 64; }), "bucket size");
   expect_all_contain(with([](auto& o) { o.overlap = true; }), "exchange threads");
+}
+
+// A checkpoint that only some ranks have: they would wait for each other in different calls.
+TEST(Optimizer, NamesTheCallsOfRanksThatDiffer) {
+  const Layout layout({{"a", {10}}});
+  for (const bool at_step : {false, true}) {
+    const auto texts = testing::errors_of<InvalidArgument>(3, [&](Communicator& comm) {
+      Optimizer optimizer(comm, layout, {});
+      FlatBuffer x(layout.flat_size()), g(layout.flat_size());
+      if (comm.rank() != 2) return optimizer.load(optimizer.save());
+      if (!at_step) return optimizer.broadcast(x.span());
+      optimizer.step(x.span(), g.span());
+    });
+    expect_all_contain(texts, concat("rank(s) 2 call ", at_step ? "step()" : "broadcast()",
+                                     ", rank 0 load(); all ranks must make the same call"));
+  }
+}
+
+TEST(Optimizer, NamesTheRanksThatRefuseACall) {
+  const Layout layout({{"a", {10}}});
+  const std::string others = " is refused by rank(s) 0, whose errors give the reason";
+  auto texts = testing::errors_of<InvalidArgument>(3, [&](Communicator& comm) {
+    Optimizer optimizer(comm, layout, {});
+    StateDict state = optimizer.save();
+    if (comm.rank() == 0) state.tensors.clear();
+    optimizer.load(state);
+  });
+  EXPECT_EQ(texts[1], "optimizer: load()" + others);
+  EXPECT_EQ(texts[2], texts[1]);
+  EXPECT_EQ(texts[0], "load: the state has no tensor 'm/a'");
+  texts = testing::errors_of<InvalidArgument>(3, [&](Communicator& comm) {
+    Optimizer optimizer(comm, layout, {});
+    std::vector<float> a(comm.rank() == 0 ? 9 : 10);
+    optimizer.broadcast(std::vector<Tensor>{a});
+  });
+  EXPECT_EQ(texts[1], "optimizer: broadcast()" + others);
+  EXPECT_NE(texts[0].find("'a'"), std::string::npos) << texts[0];
 }
 
 // The others wait for it at the start-up check: they hear at once, and can go on without a new

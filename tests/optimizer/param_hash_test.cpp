@@ -1,4 +1,4 @@
-// The digest of parameters sees every bit of every tensor and nothing else.
+// The digest of parameters covers every bit of every tensor, and nothing else.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Optimizers of parts of a model: rows of some tensors, others whole. Oracle: one of the whole
-// model.
+// Optimizers of parts of a model: rows of some tensors, others whole. Oracle: an optimizer of the
+// whole model.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

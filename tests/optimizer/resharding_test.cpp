@@ -1,7 +1,7 @@
-// States of all ranks, loaded on another number of ranks, with other buckets: what is local by the
-// policy, what is shared as it was, and the servers' part where it is needed now.
+// States of all ranks, loaded on another number of ranks, with other buckets: local state by the
+// policy, shared state unchanged, server state on the new servers.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: the states as they were saved, put together by tensor name.
+// Oracle: the saved states, assembled by tensor name.
 #include <gtest/gtest.h>
 
 #include <cmath>

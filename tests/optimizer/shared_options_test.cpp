@@ -1,4 +1,4 @@
-// What every method shares: clipping of the mean gradient, gradients in bfloat16, groups.
+// Options of all methods: clipping of the mean gradient, gradients in bfloat16, groups.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle of clipping: sums in double over all ranks; of bfloat16: the same numbers as float32.
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tensors that lie apart, in any dtype. Oracle: the same run over one flat float32 buffer.
+// Tensors in separate memory, in any dtype. Oracle: the same run over one flat float32 buffer.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Virtual workers: what is refused, in which words; clipping and nodes. The oracle of bits is a run
-// of ranks on threads.
+// Virtual workers: refusals and their texts; clipping and nodes. The oracle of bits is a run of
+// ranks on threads.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// States of virtual workers are those of ranks: either loads the other's. Masters, added tensors
-// and what is held once. The oracle is a run of ranks on threads.
+// States of virtual workers equal those of ranks: each loads the other's. Masters, added tensors,
+// and state that exists once. The oracle is a run of ranks on threads.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

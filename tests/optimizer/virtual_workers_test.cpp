@@ -1,5 +1,5 @@
 // Virtual workers equal ranks: parameters, states, counted bytes. The oracle is a run of ranks on
-// threads, which other tests hold against scalar oracles.
+// threads, which other tests compare with scalar oracles.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

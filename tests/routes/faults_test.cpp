@@ -73,9 +73,9 @@ Waiting waiting_in(const std::string& error) {
   return {std::stoi(match[1]), std::stoi(match[2])};
 }
 
-// A send of rank 1 that carries a frame: two sends each of the start-up check, of making a
-// communicator (with overlap two) and of comparing the parameters come first.
-int a_frame(bool overlap) { return overlap ? 10 : 8; }
+// A send of rank 1 that carries a frame: two sends each of the construction's two checks, of making
+// a communicator (with overlap two) and of comparing the parameters come first.
+int a_frame(bool overlap) { return overlap ? 12 : 10; }
 
 class ExchangeFaults : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
 

@@ -1,8 +1,8 @@
-// The vote over levels: both routes agree with the sign of the exact sum, for unused tensors and
-// ties, too.
+// The vote over levels: both routes give the sign of the exact sum, also for unused tensors and
+// ties.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: the sums, coordinate by coordinate, and the tie rule of docs/wire_format.md. Votes are
-// compared by their effect on parameters: bits without an effect are not.
+// compared by their effect on parameters; bits without an effect are not compared.
 #include "codecs/levels.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Undamaged frames with invalid contents: each is refused, by the sender's name, before a parameter
-// changes. One rank runs; its peer repeats an honest run with one thing changed.
+// Undamaged frames with invalid contents: each is refused before a parameter changes, and the error
+// names the sender. One rank runs; its peer repeats an honest run with one change.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

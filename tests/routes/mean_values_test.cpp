@@ -1,5 +1,5 @@
-// Averaged momenta: in rank order, rounded to the format, the same on all ranks; and a value
-// outside the format's range stops all ranks alike.
+// Averaged momenta: in rank order, rounded to the format, the same on all ranks. A value outside
+// the format's range stops all ranks with the same error.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: the sum, value by value; for levels the codec itself, shard by shard.
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Memory of the exchanges: buffers follow the bucket, not the model and not the number of ranks.
+// Memory of the exchanges: it depends on the bucket, not on the model or the number of ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The one-shot route of signs against the sharded one: parameters bit for bit, bytes against the
 // stated cost, and the choice of `auto`.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: the sharded route, which tests/methods/oracle_test.cpp holds against scalar code.
+// Oracle: the sharded route, which tests/methods/oracle_test.cpp compares with scalar code.
 #include <gtest/gtest.h>
 
 #include <algorithm>

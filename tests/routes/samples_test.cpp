@@ -1,4 +1,4 @@
-// Samples: every rank has those of all ranks, for the bytes of the cost.
+// Samples: every rank gets the samples of all ranks, and the bytes equal the cost.
 // SPDX-License-Identifier: Apache-2.0
 #include "codecs/samples.h"
 

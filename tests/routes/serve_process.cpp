@@ -1,5 +1,5 @@
-// A server alone: reads one call of it from standard input and writes its result, the header left
-// out. This process has no parameters, no gradient and no worker's state.
+// A server alone: reads one call from standard input and writes the result without its header. This
+// process has no parameters, no gradient and no worker's state.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>

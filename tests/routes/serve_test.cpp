@@ -1,5 +1,5 @@
-// A server in a process of its own gives the bytes that it gives in training: every method, every
-// route. Oracle: the exchange of a step between threads.
+// A server in its own process gives the same bytes as in training, for every method and route.
+// Oracle: the exchange of a step between threads.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -41,14 +41,14 @@ class TestCoordinator {
     return std::make_shared<Client>(*this, number);
   }
 
-  int voters = 1;            // a round closes with so many ballots
-  int parameters_every = 0;  // asked of a voter after so many rounds; 0: never
-  // Of the round that a worker looked at last.
+  int voters = 1;            // a round closes with this number of ballots
+  int parameters_every = 0;  // rounds between requests of a voter's parameters; 0: never
+  // The ordered length of the run, at this open round.
   std::function<RunLength(std::int64_t open_round)> length = nullptr;
   // Changes what a worker gets as the record of a round.
   std::function<void(std::int64_t round, std::vector<std::byte>&)> tamper = nullptr;
 
-  // What a worker does before it votes on a round.
+  // Called before a worker votes on a round.
   std::function<void(std::int64_t round)> before_vote = nullptr;
 
   std::vector<std::vector<std::byte>> records() {
@@ -180,7 +180,7 @@ class TestCoordinator {
     return reply;
   }
 
-  // The group with most ballots for the same parameters.
+  // Serves the largest group of ballots for the same parameters.
   void close() {
     std::map<std::uint64_t, int> by_hash;
     for (const auto& [number, b] : ballots_) ++by_hash[b.hash];

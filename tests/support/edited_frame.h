@@ -17,8 +17,8 @@ inline Edit put(std::size_t at, std::size_t width, std::uint64_t value) {
   return [=](std::span<std::byte> frame) { put_number(frame, at, width, value); };
 }
 
-// Error of rank 0 in the first step of `run`, "" without: its peers repeat an honest run but for
-// the first frame of this codec from rank `from`.
+// Error of rank 0 in the first step of `run`; "": none. Its peers repeat an honest run, except that
+// `edit` changes the first frame of this codec from rank `from`.
 inline std::string error_with(Training run, Codec codec, int from, const Edit& edit) {
   const Layout layout({{"w", {200}}, {"rows", {130}}});
   run.steps = 1;

@@ -1,5 +1,5 @@
 // main() of GoogleTest programs whose ranks connect by RANK, WORLD_SIZE, MASTER_ADDR and
-// MASTER_PORT: all run the same cases together. The launcher's result is not 0 if any rank's is.
+// MASTER_PORT: all run the same cases together. The launcher's status is not 0 if a rank's is.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

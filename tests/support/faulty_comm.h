@@ -16,7 +16,7 @@
 namespace pride {
 
 // Base of decorators: a communicator with the same ranks whose transport is another communicator.
-// Its collectives are made of its own messages, unless a decorator passes them on.
+// Its collectives use its own messages, unless a decorator forwards them.
 class ForwardingCommunicator : public Communicator {
  public:
   explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner)
@@ -46,7 +46,7 @@ class ForwardingCommunicator : public Communicator {
     inner_->do_all_gather_v(tag, mine, all, deadline);
   }
   bool do_native_sum(SumType type, std::span<std::byte> values) override {
-    return inner_->do_native_sum(type, values);  // its bytes are in the inner's traffic
+    return inner_->do_native_sum(type, values);  // counted in the inner communicator's traffic
   }
   std::unique_ptr<Communicator> do_group(std::span<const int> members) override {
     return inner_->do_group(members);
@@ -58,11 +58,11 @@ class ForwardingCommunicator : public Communicator {
   std::unique_ptr<Communicator> inner_;
 };
 
-// A fault in one of the sends of this rank, those of collectives included.
+// A fault in one of this rank's sends, including the sends of collectives.
 struct Fault {
   enum class Kind { kNone, kThrow, kDrop, kDelay, kCorrupt };
   Kind kind = Kind::kNone;
-  int at_send = 0;                     // counted from 0, over the object and its duplicates
+  int at_send = 0;                     // counted from 0, over the communicator and its duplicates
   std::size_t byte = 0;                // kCorrupt: index of the byte whose lowest bit is flipped
   std::chrono::milliseconds delay{0};  // kDelay: before the send starts
 };

@@ -26,8 +26,8 @@ inline constexpr std::size_t kSizes[] = {0,    1,    2,    7,    15,   16,   17,
 inline constexpr std::size_t kOffsets[] = {0, 1, 3};  // floats, from a 64-byte boundary
 
 // An array at `offset` elements from a 64-byte boundary, between guards. Every second guard is all
-// ones (for floats a NaN: a stray read shows in results), the others an ordinary value, because a
-// kernel that updates a NaN in place leaves it as it was.
+// ones, for floats a NaN: a stray read shows in results. The others are an ordinary value, because
+// a kernel that updates a NaN in place does not change it.
 template <typename T>
 class Guarded {
  public:
@@ -93,7 +93,7 @@ inline std::vector<float> awkward_floats(std::size_t n, std::uint64_t seed) {
   return values;
 }
 
-// The same with NaN and Inf at a few places.
+// awkward_floats() with NaN and Inf at a few places.
 inline std::vector<float> wild_floats(std::size_t n, std::uint64_t seed) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   std::vector<float> values = awkward_floats(n, seed);

@@ -1,7 +1,7 @@
 // main() of GoogleTest programs that run under mpirun: all ranks run the same cases together.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each rank's result is not 0 if any rank's was.
+// Each rank's exit status is not 0 if a rank failed.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

@@ -25,7 +25,7 @@ class ServeBy final : public Server {
   Serve serve_;
 };
 
-// `unused` must outlive it.
+// `unused` must outlive the context.
 inline StepContext context(const Communicator& comm, std::span<const char> unused) {
   StepContext ctx;
   ctx.rank = comm.rank();
@@ -34,12 +34,12 @@ inline StepContext context(const Communicator& comm, std::span<const char> unuse
   return ctx;
 }
 
-// All buckets in order, with `encode` in place of the method's own.
+// A step over all buckets in order, with `encode` instead of the method's.
 using Encode = std::function<void(const Bucket&, Flight&)>;
 inline std::optional<NonFinite> one_step(Communicator& comm, Method& method, const Layout& layout,
                                          std::size_t bucket_coords, const StepContext& ctx,
                                          const Encode& encode, View x) {
-  Flight flight;  // of all buckets in turn: nothing may remain of the previous one
+  Flight flight;  // for all buckets in turn: a bucket must not depend on the previous one
   Scratch scratch;
   const auto alignment = method.protocol(ctx).alignment;
   for (const Bucket& bucket : make_buckets(layout, bucket_coords, comm.size(), alignment)) {

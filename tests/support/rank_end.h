@@ -1,4 +1,4 @@
-// End of a rank of a test program: its error is sent to the other ranks and printed for the test.
+// End of a rank of a test program: sends its error to the other ranks and prints it for the test.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

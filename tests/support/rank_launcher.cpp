@@ -1,5 +1,5 @@
-// rank_launcher N PROGRAM ARGS...: runs N processes with the variables that torchrun sets, on this
-// machine, and ends all soon after the first that fails. Not every machine has torchrun.
+// rank_launcher N PROGRAM ARGS...: runs N processes on this machine, with the variables that
+// torchrun sets. If one fails, it soon ends the others. Not every machine has torchrun.
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
-// Replayed peers: one rank alone in a world whose other ranks only repeat their messages of an
-// honest run, with some of the bytes changed. For tests and fuzzers of a rank's handling of hostile
-// frames; one thread, and the same result every time.
+// Replayed peers: one rank runs alone; its peers only repeat their messages of an honest run, with
+// some of the bytes changed. For tests and fuzzers of a rank's handling of hostile frames; one
+// thread, and the same result every time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,11 +29,11 @@ struct Message {
   std::vector<std::byte> bytes;
 };
 
-// Messages of all peers, those of rank 0 first, each in the order sent.
+// Messages of all peers, in rank order; a peer's messages in the order sent.
 using Recording = std::vector<Message>;
 
-// A frame in a recording: its header is at the start of messages[first]; the payload follows it,
-// and is continued in messages[second] if there is one.
+// A frame in a recording. Its header is at the start of messages[first]. The payload follows, and
+// continues in messages[second] if that is not kNone.
 struct RecordedFrame {
   static constexpr std::size_t kNone = ~std::size_t{0};
   std::size_t first = 0, second = kNone;
@@ -138,8 +138,8 @@ inline Recording record(int world, int to, const std::function<void(Communicator
   return all;
 }
 
-// The end of the rank under test. Messages arrive in the order of the recording, tag by tag; one
-// that is missing or has another size than expected is a CommError, as on any transport.
+// The communicator of the rank under test. Messages arrive in the order of the recording, tag by
+// tag. A missing message, or one of another size than expected, is a CommError, as elsewhere.
 class ReplayComm final : public Communicator {
  public:
   // REQUIRES: messages outlive the object.

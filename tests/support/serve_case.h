@@ -22,9 +22,9 @@ struct ServeCase {
   std::map<std::string, std::string> options = {};
   int voters = 1, per_node = 0, step = 0;
   std::uint64_t seed = 0, scalars = 0;
-  int bucket = 0, part = 0, shard = -1;              // -1: the part's only one
-  bool from_partial = false, partial = false;        // frames and result are of Part::partial
-  std::vector<std::string> heads = {}, bodies = {};  // frames; of a native sum one body: the sum
+  int bucket = 0, part = 0, shard = -1;              // -1: the part's only shard
+  bool from_partial = false, partial = false;        // frames, or the result, are of Part::partial
+  std::vector<std::string> heads = {}, bodies = {};  // frames; a native sum has one body: the sum
 };
 
 inline Nodes nodes_of(const ServeCase& c) {

@@ -1,4 +1,4 @@
-// The methods that exchange signs, in the forms that their routes tell apart, for parameterised
+// The methods that exchange signs, with the options that change their frames, for parameterised
 // tests; and gradients with many zeros.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

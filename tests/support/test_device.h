@@ -1,5 +1,5 @@
-// The device of the tests: memory that the host cannot touch, and a queue that runs as late as it
-// can, when a thread waits. A forgotten copy is a fault, a forgotten wait a wrong result.
+// The tests' device: memory that the host cannot access, and a queue that runs as late as possible,
+// when a thread waits. So a missing copy is a fault, and a missing wait a wrong result.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +23,7 @@ namespace pride::testing {
 
 class TestDevice final : public Device {
  public:
-  // What is planted, for the tests to find.
+  // A fault planted for the tests to find.
   enum class Planted { kNothing, kNoCopyIn, kNoCopyOut, kNoWait };
 
   explicit TestDevice(Planted planted = Planted::kNothing) : planted_(planted) {
@@ -35,7 +35,7 @@ class TestDevice final : public Device {
 
   std::string name() const override { return "the device of the tests"; }
 
-  // Never the same memory twice: what is used after it was freed holds 0xFF.
+  // Never returns the same memory twice. Freed memory holds 0xFF, which shows a use after free.
   void* allocate(std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
     std::byte* const at = memory_ + used_;
@@ -94,7 +94,7 @@ class TestDevice final : public Device {
     const std::lock_guard lock(mutex_);
     return added_;
   }
-  // A missing wait: the host continues and frees memory that the queue still needs.
+  // With kNoWait the host continues, and frees memory that the queue still needs.
   void wait(Event event) override {
     if (planted_ == Planted::kNoWait) return forget();
     run_until(event);
@@ -102,7 +102,7 @@ class TestDevice final : public Device {
   void after(void*) override {}
   void before(void*) override {}
 
-  // For tests: values to the device and back, after all that is queued.
+  // For tests: copies values to the device and back, after the queued work.
   void put(void* device, std::span<const std::byte> host) {
     copy(device, host.data(), host.size());
     run_until(record());
@@ -148,7 +148,7 @@ class TestDevice final : public Device {
   Event added_ = 0, done_ = 0;
 };
 
-// As the methods do on the host; this device lets it touch the matrices in its turn.
+// Orthogonalises as on the host. The queue calls it when the host may access the device's memory.
 inline void by_blas(const DeviceMatrices& matrices, void*) {
   rules::Orthogonaliser orthogonaliser(matrices.iterations);
   for (float* data : matrices.data) {
@@ -156,7 +156,7 @@ inline void by_blas(const DeviceMatrices& matrices, void*) {
   }
 }
 
-// Values in the device's memory.
+// Values in device memory.
 template <typename T>
 class OnDevice {
  public:

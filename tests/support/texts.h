@@ -1,4 +1,4 @@
-// Texts of errors: what an action throws, and what has to be in it.
+// Texts of errors: the error that an action throws, and the parts that it must contain.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

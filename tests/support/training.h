@@ -21,7 +21,7 @@
 
 namespace pride::testing {
 
-// Of several sizes, one with rows; the last never has a gradient, the last but one now and then.
+// Of several sizes. By unused() the last never has a gradient, and w2 not in every step.
 inline const std::vector<TensorSpec> kTensors = {
     {"embedding", {97, 8}}, {"w1", {65, 31}}, {"b1", {65}}, {"w2", {7, 65}}, {"b2", {7}}};
 
@@ -56,8 +56,8 @@ struct Training {
   int world = 1;
   int steps = 3;
   OptimizerOptions options = {};
-  std::vector<int> weights = {};  // OptimizerOptions::vote_weight of each rank; empty: of `options`
-  // true: this tensor has no gradient here
+  std::vector<int> weights = {};  // vote_weight of each rank; empty: that of `options`
+  // true: this rank has no gradient of the tensor in this step
   std::function<bool(int rank, std::int64_t step, std::size_t tensor)> unused = nullptr;
   std::function<float(int rank, std::int64_t step, std::size_t tensor, std::size_t index)> grad =
       gradient;
@@ -83,7 +83,7 @@ inline void set_method(OptimizerOptions& options, const std::string& text) {
   }
 }
 
-// All methods; the route that small buckets do not take by default; stochastic signs; local steps.
+// All methods; variants with the sharded route, stochastic signs, local steps and bfloat16 momenta.
 inline std::vector<std::string> method_variants() {
   std::vector<std::string> all = method_names();
   for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
@@ -93,7 +93,7 @@ inline std::vector<std::string> method_variants() {
              {"dlion-vote:signs=stochastic", "dlion-vote:result=stochastic",
               "dlion-avg:signs=stochastic", "local-vote:h=2", "local-vote:drift_feedback=0.9",
               "diloco:h=3", "dlion-vote:momentum_dtype=bfloat16", "lion:momentum_dtype=bfloat16"});
-  if (std::ranges::count(all, "dlion-muon") > 0) {  // there is BLAS
+  if (std::ranges::count(all, "dlion-muon") > 0) {  // the build has BLAS
     all.emplace_back("dlion-muon:momentum_dtype=bfloat16");
   }
   return all;
@@ -113,17 +113,17 @@ inline bool same(const StateDict& a, const StateDict& b) {
   return true;
 }
 
-// Bytes that the optimizer says it holds where the tensors lie.
+// Bytes that the optimizer reports in the memory of the tensors.
 inline std::uint64_t held_with_tensors(Optimizer& optimizer) {
   const MemoryUse use = optimizer.memory();
   std::uint64_t bytes = use.state + use.masters + use.scratch;
-  for (const StateBuffer& buffer : optimizer.state_buffers()) {  // of servers: on the host
+  for (const StateBuffer& buffer : optimizer.state_buffers()) {  // server state lies on the host
     if (buffer.kind == StateKind::kServer) bytes -= buffer.values.size_bytes();
   }
   return bytes;
 }
 
-// As a part of a test's name.
+// The text as a part of a test's name.
 inline std::string test_name(std::string text) {
   for (char& ch : text)
     ch = std::string_view("-:=.,").find(ch) != std::string_view::npos ? '_' : ch;
@@ -179,8 +179,8 @@ inline std::vector<float> initial_of(const Layout& layout, std::size_t tensor) {
   return x;
 }
 
-// After the run's steps of a scalar oracle of this tensor: "" if all ranks have its bits, else the
-// first difference.
+// Runs a scalar oracle of this tensor for the run's steps. "": all ranks have its bits; otherwise
+// the first difference.
 template <typename Oracle>
 std::string difference(Oracle oracle, const Layout& layout, std::size_t tensor, const Training& run,
                        const std::vector<RankResult>& ranks) {
@@ -220,7 +220,7 @@ std::vector<std::string> errors_of(int world, const std::function<void(Communica
   return texts;
 }
 
-// The same of a run in which these ranks have a NaN in coordinate 1234 of tensor 1.
+// errors_of() a run in which these ranks have a NaN in coordinate 1234 of tensor 1.
 inline std::vector<std::string> errors_with_nan(const Layout& layout, Training run,
                                                 const std::vector<int>& ranks) {
   run.grad = [=](int rank, std::int64_t step, std::size_t tensor, std::size_t index) {

@@ -1,5 +1,5 @@
-// ModuleTensors whose method runs on a GPU, which the tests play on the CPU. Oracle: the same
-// module with the method on the host, equal to the bit but for products of matrices.
+// ModuleTensors whose method runs on a GPU, emulated on the CPU. Oracle: the same module with the
+// method on the host, equal to the bit except for matrix products.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-// ModuleTensors on several ranks, and parameters that are added.
+// ModuleTensors on several ranks, and with added parameters.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <torch/torch.h>

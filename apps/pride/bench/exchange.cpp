@@ -25,17 +25,17 @@
 namespace pride::app {
 namespace {
 
-// Threads check results that take at most this much to compute again.
+// Results up to this size are checked by the same exchange on threads.
 constexpr std::size_t kMostChecked = std::size_t{8} << 20;  // coordinates times ranks
 constexpr int kMostCheckingThreads = 64;
-constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
+constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's first phase
 
 // The last step of `step`'s period, in which every method exchanges.
 std::int64_t last_of_period(std::int64_t step, std::int64_t period) {
   return step - step % period + period - 1;
 }
 
-// Encodes and applies in the first step only.
+// A method that encodes and applies until only_exchange() is called.
 class ExchangeOnly final : public Method {
  public:
   explicit ExchangeOnly(std::unique_ptr<Method> method) : method_(std::move(method)) {}
@@ -58,7 +58,7 @@ class ExchangeOnly final : public Method {
   }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     if (!only_exchange_) return method_->encode(b, ctx, flight);
-    // integers are summed in place: sums of sums would overflow
+    // integers are summed in place; without this, sums of sums would overflow
     for (std::size_t k = 0; k < flight.parts.size(); ++k) {
       const Part& part = flight.parts[k];
       if (part.route != Route::kNative || part.sum == Sum::kFloat32) continue;
@@ -102,7 +102,7 @@ bool has_option(const std::string& method, const std::string& key) {
   return std::ranges::any_of(options, [&](const auto& option) { return option.name == key; });
 }
 
-// The options of a method in the list: its own, and those for all methods that it has.
+// A method's options: its own, and those of --method-opt that it has.
 std::map<std::string, std::string> options_of(const MethodChoice& choice, const MethodBench& how) {
   auto options = checked_options(choice);
   for (const auto& [key, value] : parse_method_options(how.method_options)) {
@@ -153,7 +153,7 @@ class Exchange {
   }
 
   void step() {
-    // held: each bucket keeps its own flight, which later rounds exchange again
+    // held (true): each bucket keeps its own flight, which later steps exchange again
     pipeline_->begin(ctx_, {.flat = params_.span()}, {.flat = grads_.data()}, true);
     pipeline_->tensor_ready(0);
     for (std::size_t b = 0; b < buckets_.size(); ++b) pipeline_->submit(b);
@@ -161,7 +161,7 @@ class Exchange {
     PRIDE_CHECK(!non_finite, "bench: the gradients are finite, the exchange says they are not");
   }
 
-  // Bytes that leave the node which sends most; nothing if nodes are unknown or not used.
+  // Bytes that leave the node that sends most; none if nodes are unknown or not used.
   std::optional<double> bytes_off_node() const {
     if (!nodes_.known()) return std::nullopt;
     std::vector<double> by_node(static_cast<std::size_t>(nodes_.count()));
@@ -199,7 +199,7 @@ class Exchange {
   std::unique_ptr<Pipeline> pipeline_;
 };
 
-// The hash that every rank must have, computed by threads.
+// The parameters' hash that every rank must have, from an exchange on threads.
 std::uint64_t hash_on_threads(int world, const MethodChoice& choice, const MethodBench& how,
                               std::size_t coords) {
   std::uint64_t hash = 0;
@@ -249,7 +249,7 @@ ExchangeCell measured(Communicator& comm, const std::string& text, const MethodB
   return cell;
 }
 
-// Small integers, so that no sum over the ranks is rounded: bfloat16 has the integers up to 256.
+// Small integers, so that no sum over the ranks is rounded: bfloat16 is exact up to 256.
 std::vector<float> terms(int rank, int world, bool wide, std::size_t coords) {
   const auto most = wide ? 128 : static_cast<std::uint32_t>(std::max(1, 256 / world));
   std::vector<float> numbers(coords);
@@ -273,7 +273,7 @@ std::vector<T> narrowed(const std::vector<float>& numbers) {
   return values;
 }
 
-// The transport's own all-reduce, without division by N or any optimizer step.
+// The transport's own all-reduce, without division by N and without an optimizer step.
 template <typename T>
 ExchangeCell measured_native_sum(Communicator& comm, const MethodBench& how, std::size_t coords) {
   const bool wide = std::is_same_v<T, float>;
@@ -287,12 +287,12 @@ ExchangeCell measured_native_sum(Communicator& comm, const MethodBench& how, std
   comm.native_sum(std::span(values));
   const bool right = values == narrowed<T>(sum_of_terms(comm.size(), wide, coords));
   cell.wrong_ranks = count_ranks(comm, !right);
-  std::ranges::fill(values, T{});  // sums of sums would overflow
+  std::ranges::fill(values, T{});  // without this, sums of sums would overflow
   cell.times = measure(comm, how.seconds, how.least, [&] { comm.native_sum(std::span(values)); });
   return cell;
 }
 
-// The time of moving the gradients once within this rank's memory, all ranks at the same time.
+// A copy of the gradients in each rank's memory, on all ranks at the same time.
 ExchangeCell measured_memcpy(Communicator& comm, const MethodBench& how, std::size_t coords) {
   ExchangeCell cell{.name = "memcpy", .coords = coords, .checked_against = "its source"};
   const std::vector<float> from = terms(comm.rank(), comm.size(), true, coords);
@@ -332,7 +332,7 @@ void bench_exchange(Communicator& comm, const MethodBench& how, const NetworkFac
     done(cell);
   };
   for (const std::size_t coords : how.sizes) {
-    // for a method: gradients, parameters and state; the wires come on top
+    // for a method: gradients, parameters and state, without frames
     const auto with_memory = [&](const std::string& row, int floats, const auto& work) {
       const auto n = static_cast<double>(coords);
       return with_memory_for(concat(row, " of ", grouped(n), " coordinates"), 4 * n * floats, work);

@@ -204,7 +204,7 @@ Fields fields_of(const GpuCell& cell) {
          Fields{
              {"bytes_moved", cell.bytes},
              {"bytes_per_s", cell.bytes_per_s(), "GB/s", 8, decimals(cell.bytes_per_s() * 1e-9, 1)},
-             {"times_copy", cell.of_copy(), "x copy", 8, decimals(cell.of_copy(), 3)},
+             {"times_copy", cell.of_copy(), "of copy", 8, decimals(cell.of_copy(), 3)},
              {"wrong_arrays", cell.wrong_arrays, "wrong", 6}};
 }
 

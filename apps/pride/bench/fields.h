@@ -29,7 +29,7 @@ Fields fields_of(const Communicator& comm, const NetworkFacts& facts);  // JSON 
 std::string network_text(const Communicator& comm, const NetworkFacts& facts);
 Fields fields_of(const Communicator& comm, const PatternCell& cell);
 Fields fields_of(const Communicator& comm, const ExchangeCell& cell);
-// Compared with the reference row.
+// `base`, `backward`: the reference row.
 Fields optimizer_fields(const Communicator& comm, const StepRow& row, const StepRow& base,
                         std::size_t coords);
 Fields step_fields(const Communicator& comm, const StepRow& row, const StepRow& backward);
@@ -39,13 +39,13 @@ std::string rates_text(const CopyRates& rates, const std::string& gpu);
 Fields fields_of(const GpuCell& cell);
 Fields fields_of(const LoaderRow& row);
 
-// Prints each row at once; the head of a table before its first row.
+// Prints each row immediately, and a table's head before its first row.
 class RowPrinter {
  public:
   explicit RowPrinter(bool json, bool silent = false) : json_(json), silent_(silent) {}
 
   void row(const Fields& fields);
-  void note(const std::string& text);  // beside a table only
+  void note(const std::string& text);  // only with a table
 
  private:
   bool json_, silent_;

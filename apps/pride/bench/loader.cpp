@@ -22,10 +22,10 @@ std::int64_t since(Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
 }
 
-// use(index) for every index below n; batches are begun two ahead, as training does.
+// Calls use(index) for every index below n. Up to three batches are in work, as in training.
 template <typename Use>
 void for_all(std::size_t n, int threads, const Use& use) {
-  Prefetcher prefetcher(threads - 1);  // and this one
+  Prefetcher prefetcher(threads - 1);  // this thread works, too
   std::size_t begun = 0;
   while (begun < n || prefetcher.pending() > 0) {
     while (begun < n && prefetcher.pending() < 3) {
@@ -66,7 +66,7 @@ LoaderRow bench_loader(const ImageFolder& folder, std::size_t images, int size, 
 
 std::vector<std::string> check_images(const ImageFolder& folder, int threads) {
   std::vector<std::string> errors;
-  std::mutex mutex;  // of errors
+  std::mutex mutex;  // guards errors
   for (const ImageSplit* split : {&folder.train, &folder.val}) {
     for_all(split->size(), threads, [&](std::size_t i) {
       try {

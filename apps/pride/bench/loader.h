@@ -20,12 +20,12 @@ struct LoaderRow {
   std::uint64_t bytes = 0;            // of the files
 };
 
-// Training views of `images` images of the training set, evenly spread over it, by this many
-// threads, the caller's among them. All files are read once before, so that the disk does not
-// count. Throws DataError, naming the file. REQUIRES: threads, images, size >= 1.
+// Makes training views of `images` images, evenly spread over the training set, on `threads`
+// threads, including the caller's. Reads all files once before, so that disk time does not count.
+// Throws DataError, naming the file. REQUIRES: threads, images, size >= 1.
 LoaderRow bench_loader(const ImageFolder& folder, std::size_t images, int size, int threads);
 
-// Decodes every image of both splits; returns an error's text for each that cannot be.
+// Decodes every image of both splits; returns the error text of each that cannot be decoded.
 std::vector<std::string> check_images(const ImageFolder& folder, int threads);
 
 }  // namespace pride::app

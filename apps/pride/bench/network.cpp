@@ -1,5 +1,5 @@
-// Ping-pong, and all ranks to all; each pattern as its buffers, a call, and the expected bytes of
-// every rank.
+// Ping-pong and all-to-all; each pattern is its buffers, a call, and the bytes that every rank must
+// receive.
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/network.h"
 
@@ -19,12 +19,12 @@ namespace {
 constexpr int kTag = 0;
 constexpr int kRoundTrips = 20;
 constexpr std::size_t kLargest = std::size_t{64} << 20;   // bytes to all peers together
-constexpr std::size_t kAllRanks = std::size_t{1} << 30;   // and of all ranks
-constexpr std::size_t kSmallest = std::size_t{16} << 10;  // to each
+constexpr std::size_t kAllRanks = std::size_t{1} << 30;   // bytes of all ranks together
+constexpr std::size_t kSmallest = std::size_t{16} << 10;  // bytes to each peer
 constexpr double kLongEnough = 0.1;                       // s, of one call
 constexpr double kBrieflyEnough = 0.01;
 
-// `echo`: sends when the other's bytes have arrived.
+// `echo`: sends only after the other's bytes have arrived.
 auto send_and_receive(Communicator& comm, int to, int from, bool echo = false) {
   return [=, &comm](std::span<const std::byte> out, std::span<std::byte> in) {
     Ticket receive = comm.start_recv(from, kTag, in);
@@ -58,8 +58,8 @@ double latency(Communicator& comm) {
   return largest_of(comm, comm.rank() == 0 ? slowest : 0);
 }
 
-// The best over message sizes, doubled until one call takes long enough: very large messages from
-// all to all can be slower than those of a bucket, where queues on the way overflow.
+// The best rate over message sizes, which double until one call takes long enough. Very large
+// messages can be slower than a bucket's, because switches' queues overflow.
 template <typename Call>
 double rate_of(Communicator& comm, double seconds, std::size_t peers, Call&& call) {
   const auto ranks = static_cast<std::size_t>(comm.size());
@@ -77,7 +77,7 @@ double rate_of(Communicator& comm, double seconds, std::size_t peers, Call&& cal
   }
 }
 
-// For messages that take about kBrieflyEnough; the ranks of a process share its time.
+// With messages that take about kBrieflyEnough. A process's time is divided by its ranks.
 double cpu_per_byte(Communicator& comm, double goodput) {
   const auto n = static_cast<std::size_t>(comm.size());
   const double wanted = goodput * kBrieflyEnough / static_cast<double>(n - 1);
@@ -96,9 +96,9 @@ double cpu_per_byte(Communicator& comm, double goodput) {
   return largest_of(comm, seconds / (kCalls * static_cast<double>(each * (n - 1))));
 }
 
-constexpr int kAll = -1;  // as a receiver
+constexpr int kAll = -1;  // receiver: all ranks get the same bytes
 
-// The bytes that rank `from` sends to rank `to` at an offset.
+// The byte at offset i of what rank `from` sends to rank `to`.
 std::byte sent_byte(int from, int to, std::size_t i) {
   const auto mixed = (static_cast<std::uint32_t>(i) + 977u * static_cast<std::uint32_t>(from + 1) +
                       131071u * static_cast<std::uint32_t>(to + 2)) *
@@ -106,7 +106,7 @@ std::byte sent_byte(int from, int to, std::size_t i) {
   return static_cast<std::byte>(mixed >> 24);
 }
 
-// A part of a buffer that goes from a rank to a rank.
+// A part of a buffer, with its sender and receiver.
 struct Part {
   int from, to;
 };
@@ -123,11 +123,11 @@ std::vector<std::byte> bytes_of(const std::vector<Part>& parts, std::size_t part
 // One pattern on one rank: the parts, of equal size, that it sends and must receive.
 struct Pattern {
   const char* name;
-  double sent_share;    // of the data, by a rank
-  std::size_t n_parts;  // of the data
+  double sent_share;    // share of the data that a rank sends
+  std::size_t n_parts;  // number of parts of the data
   std::vector<Part> sent = {}, received = {};
   std::function<void(std::span<const std::byte> out, std::span<std::byte> in)> run = {};
-  double ways = 1;  // on which a run sends the data one after the other
+  double ways = 1;  // number of times that a run sends the data, one after the other
 };
 
 Pattern ping_pong(Communicator& comm) {
@@ -183,8 +183,8 @@ float term(int rank, std::size_t i) {
   return static_cast<float>(std::to_integer<int>(sent_byte(rank, kAll, i)) - 128);
 }
 
-// Works in place, so every run sums the result of the previous one. Zeros are measured, and one
-// more run is checked.
+// Sums in place, so each run sums the previous result. Therefore it measures zeros, and checks one
+// more run with other values.
 PatternCell measured_sum(Communicator& comm, std::size_t bytes, const PatternBench& how) {
   std::vector<float> values((bytes + sizeof(float) - 1) / sizeof(float)), expected(values);
   PatternCell cell{.name = "all-reduce", .bytes = values.size() * sizeof(float)};
@@ -202,7 +202,7 @@ PatternCell measured_sum(Communicator& comm, std::size_t bytes, const PatternBen
 }  // namespace
 
 int ranks_in_this_process(Communicator& comm) {
-  // process ids repeat from machine to machine, and names of machines from container to container
+  // process ids repeat on other machines, and host names in other containers
   static const std::uint64_t mine = [] {
     std::random_device random;
     return std::uint64_t{random()} << 32 | random();

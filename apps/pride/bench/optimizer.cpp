@@ -21,7 +21,7 @@ namespace {
 constexpr kernels::Blend kBlend{0.9f, 0.1f, 0.99f, 0.01f};
 constexpr kernels::Step kStep{1.0f, 1e-4f};
 
-// The other threads' data for the dense step in shared memory.
+// Data that the threads share for the dense step in shared memory.
 struct SharedMean {
   SharedMean(int ranks, std::size_t n)
       : all_here(ranks), grads(static_cast<std::size_t>(ranks)), mean(n) {}
@@ -30,7 +30,7 @@ struct SharedMean {
   FlatBuffer mean;
 };
 
-// Made by rank 0. REQUIRES: all ranks are threads of this process. Collective.
+// Returns rank 0's object on all ranks. REQUIRES: all are threads of this process. Collective.
 std::shared_ptr<SharedMean> shared_by_threads(Communicator& comm, std::size_t n) {
   const auto mine = comm.rank() == 0 ? std::make_shared<SharedMean>(comm.size(), n) : nullptr;
   const auto* made = gathered(comm, &mine).front();
@@ -39,7 +39,7 @@ std::shared_ptr<SharedMean> shared_by_threads(Communicator& comm, std::size_t n)
   return shared;
 }
 
-// As many tensors of about equal size.
+// A layout of `tensors` tensors of about equal size.
 Layout layout_of(std::size_t coords, int tensors) {
   std::vector<TensorSpec> specs;
   const auto n = static_cast<std::size_t>(tensors);
@@ -77,7 +77,7 @@ class Steps {
   std::vector<StepRow> run() {
     if (gpu_) add_gpu_copy();
     add(kNoExchange, options_of("dlion-vote", false), *alone_.front());
-    steps_.back().row.bucket_coords = 0;  // no ranks to be equal with
+    steps_.back().row.bucket_coords = 0;  // so that time_steps() compares no hashes
     for (const std::string& method : how_.methods) {
       for (const bool overlap : {false, true}) {
         if (!overlap || how_.exchange_threads > 0) add(method, options_of(method, overlap), comm_);
@@ -128,7 +128,7 @@ class Steps {
     return param_hash(layout_, params_.span());
   }
 
-  // Half of the bytes are read: two and a half copies of all gradients.
+  // 20 bytes per coordinate, half of them read: two and a half copies of all gradients.
   void add_gpu_copy() {
     const auto copy = [this, to = gpu_->add(grads_.size())] {
       const std::size_t bytes = where_grads_.size_bytes();
@@ -185,7 +185,7 @@ class Steps {
   Layout layout_;
   FlatBuffer params_, grads_, moments_, mean_;
   std::optional<GpuArrays> gpu_;
-  std::span<float> where_params_, where_grads_;  // as the steps take them
+  std::span<float> where_params_, where_grads_;  // on the GPU, if there is one
   std::vector<Tensor> each_param_;
   std::vector<ConstTensor> each_grad_;
   std::vector<std::unique_ptr<Communicator>> alone_ = make_thread_world(1);

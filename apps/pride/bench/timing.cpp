@@ -1,4 +1,4 @@
-// Statistics of times; rounds of steps, and the comparison of parameters after the first.
+// Statistics of times; rounds of steps, and the comparison of parameters after the first round.
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/timing.h"
 
@@ -58,7 +58,7 @@ double cpu_seconds(clockid_t clock) {
 
 namespace {
 
-// Times of one kind of step on this rank, and those of the slowest rank.
+// Times of one kind of step: `slowest` of the slowest rank, the others of this rank.
 struct Samples {
   std::vector<double> slowest, encode, exchange, apply;
 };

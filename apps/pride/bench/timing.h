@@ -27,22 +27,22 @@ struct Times {
   double min_s = 0, median_s = 0, p99_s = 0;  // p99: the largest below 100 measurements
 };
 
-// REQUIRES: at least one.
+// REQUIRES: at least one time.
 Times times_of(std::vector<double> seconds);
 
-// The ranks' values, on all of them. Collective.
+// The values of all ranks, on all ranks. Collective.
 template <typename T>
 std::vector<T> gathered(Communicator& comm, const T& mine) {
   std::vector<T> all(static_cast<std::size_t>(comm.size()));
   comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   return all;
 }
-// The largest of them. Collective.
+// The largest value of all ranks. Collective.
 double largest_of(Communicator& comm, double mine);
-// The number of ranks of which it is true. Collective.
+// The number of ranks with `is_true`. Collective.
 int count_ranks(Communicator& comm, bool is_true);
 
-// Of the process or of the thread, by the kernel's clock of processor time.
+// Processor time of the process or of the thread.
 double cpu_seconds(clockid_t clock);
 
 // Calls `work` until `seconds` are over, at least `least` times, equally often on all ranks. Each
@@ -62,17 +62,17 @@ auto with_memory_for(const std::string& row, double bytes, Work&& work) {
   }
 }
 
-inline constexpr const char* kNoExchange = "no exchange";  // each rank a step of Lion, alone
+inline constexpr const char* kNoExchange = "no exchange";  // each rank runs Lion alone
 
 struct StepRow {
-  std::string name;  // a method, or what it is compared with
+  std::string name;  // a method, or a reference
   bool overlap = false;
-  std::size_t bucket_coords = 0;  // of a method
+  std::size_t bucket_coords = 0;  // 0: not a method, and parameters are not compared
   Times times = {};
-  // Medians, each of the slowest rank: arithmetic before and after, and the caller's wait.
+  // Medians, each of the slowest rank; exchange_s is the caller's wait.
   double encode_s = 0, exchange_s = 0, apply_s = 0;
   double samples_per_s = 0;  // of all ranks, at the median; 0 without a model
-  double bytes = 0;          // sent per step, of the rank with most, in the last round
+  double bytes = 0;          // sent in the last round by the rank that sends most
   // For a method: ranks whose parameters after its first step differ from rank 0's after that step
   // without overlap. All rows start from the same parameters.
   std::optional<int> wrong_ranks = {};
@@ -81,18 +81,18 @@ struct StepRow {
 struct TimedStep {
   StepRow row;
   std::function<StepReport()> run;
-  std::function<void()> prepare = {};  // before each step, not timed
+  std::function<void()> prepare = {};  // called before each step, not timed
 };
 
 // The parameters that all steps change.
 struct StepParams {
-  std::function<void()> restore;  // to their initial values
+  std::function<void()> restore;  // sets the initial values
   std::function<std::uint64_t()> hash;
 };
 
 // Each round runs all kinds of steps in turn, so that other work on the machine affects them alike.
-// All ranks begin a step together, and its time is the slowest rank's. There are at least `least`
-// rounds, and as many as take `seconds`, after one that warms up and is checked. Collective.
+// All ranks begin a step together, and its time is the slowest rank's. The first round warms up and
+// is checked. Then at least `least` rounds, for at least `seconds`, are timed. Collective.
 std::vector<StepRow> time_steps(Communicator& comm, std::vector<TimedStep> steps,
                                 const StepParams& params, double seconds, int least);
 

@@ -11,9 +11,9 @@
 namespace pride::app {
 namespace {
 
-constexpr double kMostRuns = 10'000;  // more would take minutes to list and years to run
+constexpr double kMostRuns = 10'000;  // more would take minutes to list
 
-// `axes`, with those of `own` in place of the ones of the same flag, or after them.
+// `axes`, overridden by the axes of `own`: by flag, and new flags at the end.
 std::vector<Axis> replaced(std::vector<Axis> axes, const std::vector<Axis>& own) {
   for (const Axis& mine : own) {
     const auto at = std::ranges::find(axes, mine.flag, &Axis::flag);
@@ -26,14 +26,14 @@ std::vector<Axis> replaced(std::vector<Axis> axes, const std::vector<Axis>& own)
   return axes;
 }
 
-// A value of --steps replaces one of --epochs, and vice versa.
+// Sets a flag. --steps replaces --epochs, and vice versa.
 void put(FlagValues& flags, const std::string& flag, std::vector<std::string> values) {
   if (flag == "steps") flags.erase("epochs");
   if (flag == "epochs") flags.erase("steps");
   flags[flag] = std::move(values);
 }
 
-// An axis without values gets those around a run's rate.
+// The number of points. An axis without values gets rates later; a climb tries up to kMostTrials.
 double n_points(const std::vector<Axis>& axes) {
   double n = 1;
   for (const Axis& axis : axes) {
@@ -47,7 +47,7 @@ OwnSettings own_of(const Experiment& experiment, const std::string& label) {
   return found != experiment.own.end() ? found->second : OwnSettings{.method = label};
 }
 
-// The number of runs of the experiment, with [tune], before anything of that size is allocated.
+// Refuses an experiment with too many runs, with [tune], before memory for them is allocated.
 void check_size(const Experiment& experiment) {
   double runs = 0;
   for (const Grid& grid : experiment.grids) {
@@ -68,8 +68,8 @@ void check_size(const Experiment& experiment) {
               " runs; an experiment has at most ", grouped(kMostRuns));
 }
 
-// Flags in which cells of a label differ, over all grids; also flags that only some have. `first`:
-// one of them.
+// Flags in which the cells of a label differ, over all grids; also flags that only some cells have.
+// `first`: a cell of the label.
 std::set<std::string> differing(const std::vector<Cell>& cells, const Cell& first) {
   std::set<std::string> flags;
   const auto add_other = [&](const FlagValues& some, const FlagValues& others) {
@@ -86,8 +86,8 @@ std::set<std::string> differing(const std::vector<Cell>& cells, const Cell& firs
   return flags;
 }
 
-// Reduces `varied`, the cell's point, to the flags that distinguish it from others of its label:
-// first its axes, then other flags.
+// Reduces cell.varied to the flags that distinguish the cell from others of its label: first axes,
+// then other flags.
 void name_by(std::set<std::string> flags, Cell& cell) {
   Point named;
   for (const auto& [flag, value] : cell.varied) {

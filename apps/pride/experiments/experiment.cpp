@@ -17,7 +17,7 @@
 namespace pride::app {
 namespace {
 
-constexpr std::size_t kLongestLabel = 100;  // names of folders begin with it
+constexpr std::size_t kLongestLabel = 100;  // characters; folders' names begin with a label
 
 // A flag of `pride train`, to test values; null if there is none.
 CLI::Option* trial_option(const std::string& flag) {
@@ -30,9 +30,9 @@ CLI::Option* trial_option(const std::string& flag) {
   return app.get_option_no_throw("--" + flag);
 }
 
-// Why the parser rejects the value of a flag; empty: it does not.
+// The parser's error for a value of a flag; empty: the value is valid.
 std::string why_not(const std::string& flag, const std::string& value) {
-  // on a command line it would consume the next word
+  // on a command line, an empty value would take the next word
   if (value.empty()) return concat("--", flag, ": an empty value");
   CLI::Option* option = trial_option(flag);
   try {
@@ -107,8 +107,8 @@ class Reader {
     return found;
   }
 
-  // The flag of a key with its values. Its parser accepts each value by itself; for method-opt all
-  // together.
+  // The flag of a key with its values, which are an axis's alternatives, or for method-opt all set
+  // together. Refuses a value that the parser rejects.
   Axis axis(const toml::node& node, const std::string& key) const {
     Axis found{.flag = key, .values = texts(node, key)};
     for (std::string& value : found.values) {

@@ -19,13 +19,13 @@ namespace pride::app {
 namespace fs = std::filesystem;
 namespace {
 
-// bytes of a folder's name that describe the run; a seed and a hash follow, and 255 is the limit
+// bytes of a folder's name before the seed and the hash; file systems allow 255
 constexpr std::size_t kLongestName = 200;
 
-// flags that can change neither whether a run begins nor how long it is
+// flags that do not affect whether a run is refused, and its length
 const std::set<std::string> kOnlyNumbers = {"lr", "weight-decay", "seed"};
 
-// A flag that affects parameters or bytes; for paths of data their hash does.
+// True if a flag affects parameters or bytes. Paths of data do not: the hash of the data does.
 bool decides(const std::string& flag) {
   const Role role = role_of(flag);
   return role != Role::kData && role != Role::kSpeed && role != Role::kOutput;
@@ -59,7 +59,7 @@ std::string id_of(const Run& run, const FlagValues& flags) {
   for (const auto& [flag, value] : run.varied) {
     if (role_of(flag) != Role::kData) id += concat("-", flag, "=", for_file_name(value));
   }
-  // the hash covers what is cut off
+  // the hash below covers the whole id
   if (id.size() > kLongestName) id.resize(kLongestName);
   return concat(id, "-seed=", run.seed, "-", hex16(hash_of(words)).substr(0, 10));
 }
@@ -68,7 +68,7 @@ nlohmann::json settings_json(const TrainOptions& options) {
   return nlohmann::json::parse(to_json(options).dump());
 }
 
-// Prepares a run up to its first step, on one rank. `pride train` then refuses it only for its
+// Prepares a run up to its first step, on one rank. `pride train` can then refuse it only for its
 // device or for lack of memory. Throws InvalidArgument, DataError.
 TrainPlan dry_run(const TrainOptions& options, std::shared_ptr<const Task> task) {
   TrainPlan plan = make_plan(options, options.workers, std::move(task));
@@ -82,14 +82,14 @@ TrainPlan dry_run(const TrainOptions& options, std::shared_ptr<const Task> task)
   return plan;
 }
 
-// --epochs and --steps exclude each other.
+// The flag, and the flag that excludes it: --epochs and --steps.
 std::vector<std::string> with_rival(const std::string& flag) {
   if (flag == "steps") return {flag, "epochs"};
   if (flag == "epochs") return {flag, "steps"};
   return {flag};
 }
 
-// The command line wins over plain keys of [tune]; what its grids choose it cannot set.
+// The command line overrides plain keys of [tune]; it cannot set flags that its grids choose.
 void overrule_tuning(const FlagValues& given, Experiment& experiment) {
   if (!experiment.tune) return;
   const auto refuse_in = [&](const std::vector<Axis>& axes, const std::string& table) {
@@ -108,8 +108,8 @@ void overrule_tuning(const FlagValues& given, Experiment& experiment) {
   }
 }
 
-// A flag chosen by [tune] cannot distinguish cells: the name would show another value than the
-// run's.
+// Refuses cells that differ in a flag that [tune] chooses: a name would show another value than its
+// run has.
 void check_axes(const Experiment& experiment, const Cell& cell) {
   for (const Axis& axis : cell.tune) {
     for (const std::string& rival : with_rival(axis.flag)) {
@@ -120,7 +120,7 @@ void check_axes(const Experiment& experiment, const Cell& cell) {
   }
 }
 
-// An unknown option name is a typing error: report it now, not after hours.
+// Refuses an unknown method before the first run.
 void check_method(const Experiment& experiment, const Cell& cell) {
   try {
     method_info(cell.flags.at("method").front(), 1);
@@ -129,7 +129,7 @@ void check_method(const Experiment& experiment, const Cell& cell) {
   }
 }
 
-// Rates to search around that of a run, where the experiment gives none.
+// Fills axes without values with rates around the rate of a run.
 void fill_rates(Cell& cell, const Run& run) {
   for (Axis& axis : cell.tune) {
     if (!axis.values.empty()) continue;
@@ -156,7 +156,7 @@ TrainOptions parse_train(const std::vector<std::string>& arguments) {
   TrainOptions options;
   CLI::App app("", "pride train");
   add_train_flags(app, options);
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 needs this
   try {
     app.parse(std::move(reversed));
   } catch (const CLI::ParseError& error) {
@@ -175,12 +175,12 @@ ExperimentPlan::ExperimentPlan(Experiment wanted, FlagValues instead, fs::path f
     cell.flags.emplace("workers", std::vector{std::to_string(kDefaultWorkers)});
   }
   for (const Cell& cell : cells) check_axes(experiment, cell);
-  // if no run can start, the file is wrong; it is not a sweep with failed runs
+  // if no run can start, this is an error in the file, not a sweep of failed runs
   std::string first;
   bool some = false;
   for (Cell& cell : cells) {
     check_method(experiment, cell);
-    fill_rates(cell, checked(cell.flags));  // throws if the task lacks what [tune] chooses by
+    fill_rates(cell, checked(cell.flags));  // throws if the task lacks the metric of [tune]
     if (some && !experiment.all_or_none) continue;
     const std::string refused = why_not(cell);
     PRIDE_CHECK(refused.empty() || !experiment.all_or_none, cell.label, ": ", refused);
@@ -190,7 +190,7 @@ ExperimentPlan::ExperimentPlan(Experiment wanted, FlagValues instead, fs::path f
   PRIDE_CHECK(some, experiment.where, ": ", first);
 }
 
-// Why none of the cell's runs can begin, in the words of the first; empty if one can.
+// The error of the cell's first run, if none of its runs can begin; empty if one can.
 std::string ExperimentPlan::why_not(const Cell& cell) const {
   std::vector<Point> points = combinations(cell.tune);
   if (experiment.all_or_none) points = {points[next_point(cell.tune, {}).value_or(0)]};

@@ -1,4 +1,4 @@
-// Records of an experiment's runs: lines and an overview in JSON, a table for people.
+// Records of an experiment's runs: JSON lines, an overview in JSON, a Markdown table.
 // SPDX-License-Identifier: Apache-2.0
 #include "experiments/runner.h"
 
@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using State = Entry::State;
 
-// fields of a run's summary that its line repeats
+// fields of a run's summary that its line in sweep.jsonl repeats
 constexpr const char* kFacts[] = {"param_hash",    "steps",
                                   "steps_skipped", "method",
                                   "isa",           "versions",
@@ -35,11 +35,11 @@ constexpr const char* kStart[] = {
     "patch",    "batch",   "image-size", "shots",         "skip-long",    "accumulate",
     "sharding", "workers", "init-std",   "embedding-std", "participation"};
 
-constexpr double kSameBytes = 0.01;  // late steps that differ less are not worth a second number
+constexpr double kSameBytes = 0.01;  // below this share, the bytes of late steps are not shown
 
-// The finished runs of one cell, one per seed, and the values of those with a result.
+// The finished runs of one cell, one per seed; `good`: those with a result.
 struct Row {
-  std::string label;  // with what varies: "lion, workers 4"
+  std::string label;  // with varied flags: "lion, workers 4"
   std::vector<const Entry*> runs = {};
   std::vector<const RunData*> good = {};
 
@@ -82,7 +82,7 @@ int count(const Runs& runs, State state) {
   return static_cast<int>(std::ranges::count(runs.entries, state, &Entry::state));
 }
 
-// Runs that wait for [tune]; they have no entry yet.
+// The number of runs that wait for [tune] and have no entry yet.
 int undecided(const Runs& runs) {
   int n = 0;
   for (const Choice& choice : runs.choices) {
@@ -104,7 +104,7 @@ std::vector<Row> rows_of(const std::deque<Entry>& entries) {
   return rows;
 }
 
-// the tasks' names of their result, besides the loss
+// The first metric besides the loss that a run has.
 std::string second_metric(const std::vector<Row>& rows) {
   for (const char* key : {"accuracy", "bits_per_byte", "perplexity"}) {
     for (const Row& row : rows) {
@@ -116,7 +116,7 @@ std::string second_metric(const std::vector<Row>& rows) {
   return "train_loss";
 }
 
-// Both numbers if a method's first steps cost more: "4,930,736 (late 154,504)"
+// Two numbers if a method's first steps send more: "4,930,736 (late 154,504)".
 template <typename Text>
 std::string with_late(const Row& row, const Text& text) {
   const double mean = row.mean_bytes(), late = row.late_bytes();
@@ -129,13 +129,13 @@ std::string milliseconds(double ms) {
   return concat(std::round(ms * digits) / digits);
 }
 
-// Of the first run; null if the method's default holds, or the run was refused.
+// beta2 of the first run; null if it is the method's default, or if the run was refused.
 Json beta2_of(const Row& row) {
   const nlohmann::json& settings = row.first().settings;
   return settings.is_object() ? Json(settings.value("beta2", nlohmann::json())) : Json(nullptr);
 }
 
-// "?" if tuning should have chosen the rate and found none.
+// "?" if tuning found no rate.
 std::string rate_text(const Run& run) {
   return std::isfinite(run.rate) ? number_text(run.rate) : "?";
 }
@@ -190,7 +190,7 @@ std::string results_table(const std::vector<Row>& rows) {
   return markdown_table(lines, 1) + failures(rows);
 }
 
-// A row's means and deviations; null if no run gave a result.
+// A row's means and deviations; null if no run has a result.
 Json results_json(const Row& row) {
   if (row.good.empty()) return nullptr;
   Json final = Json::object();
@@ -215,7 +215,7 @@ std::string name_of(const Choice& choice) {
   return concat("`", choice.cell->label, text_of(choice.cell->varied), "`");
 }
 
-// What [tune] tried: "lr 1e-3, beta2 0.9: 2.150; ..."
+// The points that [tune] tried: "lr 1e-3, beta2 0.9: 2.150; ...".
 std::string tried_points(const std::vector<Choice>& choices) {
   std::string text;
   for (const Choice& choice : choices) {
@@ -230,8 +230,8 @@ std::string tried_points(const std::vector<Choice>& choices) {
   return text.empty() ? "" : concat("\nPoints tried by [tune], on its own seed:\n", text, "\n");
 }
 
-// The flags whose chosen value is the largest or smallest of its axis (except 0): a better one may
-// lie beyond it. Axes of one value, and of words, do not count.
+// The flags whose chosen value is the largest or smallest of its axis (except 0), so that a better
+// one may lie beyond it. Axes with one value or with words do not count.
 std::vector<std::string> at_end_of_grid(const Choice& choice) {
   std::vector<std::string> flags;
   for (const auto& [flag, value] : choice.chosen) {
@@ -287,7 +287,7 @@ Json record_of(const ExperimentPlan& plan, const Entry& entry) {
                {"command", command},
                {"seed", run.seed},
                {"lr", run.rate},
-               {"folder", "runs/" + run.id},  // within that of this file
+               {"folder", "runs/" + run.id},  // relative to this file's folder
                {"arguments", run.arguments}};
   if (!result.ok()) json["error"] = result.error;
   if (result.summary.is_null()) return json;

@@ -1,4 +1,4 @@
-// One run: found in its folder, or run in its own process.
+// One run: read from its folder, or run in its own process.
 // SPDX-License-Identifier: Apache-2.0
 #include "experiments/runner.h"
 
@@ -25,7 +25,7 @@ namespace pride::app {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kThisProgram = "/proc/self/exe";  // also if its file was replaced meanwhile
+constexpr const char* kThisProgram = "/proc/self/exe";  // works even if the file was replaced
 constexpr int kCannotStart = 127;
 constexpr std::chrono::milliseconds kPoll{20};
 
@@ -33,7 +33,7 @@ constexpr int kInterrupted = 130;
 constexpr const char* kErrorMark = "pride: error: ";
 constexpr const char* kKilledBySignal = "killed by signal ";
 
-// The run's folder, all of it. Throws DataError if the files cannot be read, or lack steps.
+// Reads the run's folder. Throws DataError if the files cannot be read, or lack steps.
 RunData read_whole(const Run& run) {
   RunData data{.folder = run.folder.string()};
   read_run(data);
@@ -46,7 +46,7 @@ RunData read_whole(const Run& run) {
   return data;
 }
 
-// the program's own message, if any
+// The last error message in a log, or its last line.
 std::string last_error(const fs::path& log) {
   std::ifstream in(log);
   std::string found, last;
@@ -54,7 +54,7 @@ std::string last_error(const fs::path& log) {
     if (line.rfind(kErrorMark, 0) == 0) found = line.substr(std::strlen(kErrorMark));
     if (!line.empty()) last = line;
   }
-  return as_utf8(found.empty() ? last : found);  // it may name files of any name
+  return as_utf8(found.empty() ? last : found);  // names of files may not be UTF-8
 }
 
 int open_or_throw(const std::string& path, int flags) {
@@ -63,12 +63,12 @@ int open_or_throw(const std::string& path, int flags) {
   return file;
 }
 
-// Between fork and exec: only what may be called there.
+// Runs between fork and exec, so it calls only async-signal-safe functions.
 [[noreturn]] void become(char* const* argv, int in, int out, pid_t parent) {
   setpgid(0, 0);
 #ifdef __linux__
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(kCannotStart);  // it is gone already
+  if (getppid() != parent) _exit(kCannotStart);  // the parent ended before prctl()
 #endif
   dup2(in, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
@@ -93,10 +93,10 @@ int wait_for(pid_t child, bool (*stop_asked)() noexcept) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Runs this very program with the given arguments, its output in the file `log`, and waits for its
-// end. While stop_asked() is true (it is polled), the child is asked once to stop, by SIGTERM: it
-// has a process group of its own, so that Ctrl-C reaches it only this way. If this process dies
-// first, the child is asked, too. Returns its exit code, or 128 + the signal that killed it.
+// Runs this program with the given arguments, its output in the file `log`, and waits for its end.
+// Polls stop_asked(); once that is true, sends SIGTERM to the child. The child has its own process
+// group, so that Ctrl-C reaches it only this way. If this process dies first, the child gets
+// SIGTERM, too. Returns its exit code, or 128 + the signal that killed it.
 int run_child(const std::vector<std::string>& arguments, const fs::path& log,
               bool (*stop_asked)() noexcept) {
   std::vector<std::string> texts = {"pride"};
@@ -134,13 +134,13 @@ std::optional<RunData> make_run(const Run& run, bool (*stop_asked)() noexcept) {
   std::error_code error;
   fs::create_directories(run.folder, error);
   if (error) throw DataError(concat(run.folder.string(), ": ", error.message()));
-  // remove an old summary: if the run fails, none may be left
+  // a failed run must not leave an old summary
   fs::remove_all(run.folder / "summary.json");
   std::vector<std::string> arguments = {"train"};
   arguments.insert(arguments.end(), run.arguments.begin(), run.arguments.end());
   arguments.insert(arguments.end(), {concat("--out=", run.folder.string()), "--overwrite"});
   const int code = run_child(arguments, run.folder / "log", stop_asked);
-  if (code == 0) return read_whole(run);  // even if it was asked to stop: it was faster
+  if (code == 0) return read_whole(run);  // also if it ended before it got SIGTERM
   if (stop_asked() || code == kInterrupted) return std::nullopt;
   RunData failed{.folder = run.folder.string(), .error = last_error(run.folder / "log")};
   if (code > 128) {

@@ -30,7 +30,7 @@ constexpr const char* kFailure = "failed.json";
 
 int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-// The runs for which [tune] should have chosen.
+// The rate of runs for which [tune] found none.
 constexpr double kUnknownRate = std::numeric_limits<double>::quiet_NaN();
 
 RunData failure(const Run& run, const std::string& why) {
@@ -42,7 +42,7 @@ void set(Entry& entry, RunData result) {
   entry.result = std::move(result);
 }
 
-// Of the run's log: "step 120/400  loss 2.3026 ...".
+// The last progress line of the run's log: "step 120/400  loss 2.3026 ...".
 std::string last_progress(const fs::path& folder) {
   std::ifstream log(folder / "log");
   std::string last = "begins";
@@ -95,7 +95,7 @@ class Runner {
   Runs runs;
 
  private:
-  // False if there are none to add, or none yet.
+  // Adds the next tuning runs; false if there are none now.
   bool add_tuning_runs() {
     bool any = false;
     for (Choice& choice : runs.choices) {
@@ -108,7 +108,7 @@ class Runner {
     return any;
   }
 
-  // All points at once, or one when climbing, which waits for the earlier ones.
+  // All points at once; for a climb one point, after the earlier ones are done.
   std::vector<std::size_t> next_points(const Choice& choice) const {
     std::vector<std::size_t> points;
     if (plan_.experiment.tune->climb) {
@@ -122,8 +122,8 @@ class Runner {
     return points;
   }
 
-  // The completely known runs, seed by seed, so that the runs before an interruption can be
-  // compared.
+  // Adds the runs that need no more tuning, seed by seed, so that the runs before an interruption
+  // can be compared.
   void add_final_runs() {
     for (Choice& choice : runs.choices) choose(choice);
     std::size_t most_seeds = 0;
@@ -169,7 +169,7 @@ class Runner {
     try {
       set(entry, failure(run, read_json(failed).at("error")));
     } catch (const std::exception&) {
-      // cut short; the run starts again
+      // the file is incomplete: the run starts again
     }
   }
 
@@ -194,7 +194,7 @@ class Runner {
     choice.chosen = choice.complete && best != nullptr ? choice.points[best->point] : Point();
   }
 
-  // False if it was asked to stop before the end.
+  // Makes all missing runs; false if stop_asked_() ended it before.
   bool make_missing() {
     const auto jobs = static_cast<std::size_t>(options_.jobs > 0 ? options_.jobs : cores());
     std::vector<std::thread> threads;
@@ -214,7 +214,7 @@ class Runner {
     return std::ranges::none_of(runs.entries, is_missing);
   }
 
-  // A thread: one run after the other, in their order, as long as there are some.
+  // A thread: makes one missing run after the other, in the order of the entries.
   void work() {
     std::unique_lock lock(mutex_);
     while (!broken_ && !stop_asked_()) {
@@ -223,7 +223,7 @@ class Runner {
       if (next == runs.entries.end()) return;
       const int workers = next->run.workers;
       if (options_.jobs == 0 && running_ > 0 && busy_workers_ + workers > cores()) {
-        ended_.wait_for(lock, kSignalPoll);  // a signal wakes nobody
+        ended_.wait_for(lock, kSignalPoll);  // polls, because a signal does not notify
         continue;
       }
       next->taken = true;
@@ -238,7 +238,7 @@ class Runner {
     }
   }
 
-  // The entry is this thread's alone until finish().
+  // Only this thread uses the entry until finish().
   void make(Entry& entry) {
     try {
       const auto start = std::chrono::steady_clock::now();
@@ -252,9 +252,9 @@ class Runner {
   }
 
   void finish(Entry& entry, std::optional<RunData> result, double seconds) {
-    if (!result && stop_asked_()) return;  // the run in progress: it starts again next time
+    if (!result && stop_asked_()) return;  // the next call starts this run again
     if (!result) result = failure(entry.run, kStoppedBySignal);
-    // a killed run may succeed the next time
+    // no record for a killed run, which may succeed the next time
     if (!result->ok() && result->summary.is_null() && !was_killed(*result)) {
       const nlohmann::json record = {{"error", result->error}, {"arguments", entry.run.arguments}};
       write_file(entry.run.folder / kFailure, record.dump(2) + "\n");
@@ -278,7 +278,7 @@ class Runner {
     std::cerr << text << clock_text(seconds) << time_left() << std::endl;
   }
 
-  // A thread that sometimes prints the last progress line of each running run.
+  // A thread: prints the last progress line of each running run every interval_.
   void tell_running() {
     if (!interval_) return;
     std::unique_lock lock(mutex_);
@@ -293,7 +293,7 @@ class Runner {
     }
   }
 
-  // From the remaining samples at the pace so far, which includes parallel runs.
+  // From the remaining samples and the rate so far, which includes parallel runs.
   std::string time_left() const {
     double left = 0;
     for (const Entry& entry : runs.entries) left += is_missing(entry) ? entry.run.samples : 0;
@@ -315,7 +315,7 @@ class Runner {
   const ExperimentPlan& plan_;
   RunnerOptions options_;
   bool (*stop_asked_)() noexcept;
-  std::optional<std::chrono::milliseconds> interval_;  // of lines about what is being made
+  std::optional<std::chrono::milliseconds> interval_;  // between progress lines; none: no lines
   std::map<std::string, Entry*> by_id_;
   std::chrono::steady_clock::time_point began_;
 

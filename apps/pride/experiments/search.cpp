@@ -13,13 +13,13 @@ namespace pride::app {
 namespace {
 
 constexpr std::size_t kMostFailures = 5;
-constexpr int kReach = 20;  // half decades of a rate axis on each side
+constexpr int kReach = 20;  // points of a rate axis on each side; two per power of ten
 constexpr const char* kRate = "lr";
 
 // Point k of the grid of rates: 10^(k/2) for even k, 3 * 10^((k-1)/2) for odd k.
 double grid_rate(int k) {
   const int half = ((k % 2) + 2) % 2;  // 0 or 1, of negative k too
-  // through text: 3 * 1e-4 is not the number that "3e-4" is
+  // through text, because 3 * 1e-4 is not exactly 3e-4
   return std::strtod(concat(half == 1 ? "3e" : "1e", (k - half) / 2).c_str(), nullptr);
 }
 
@@ -39,8 +39,8 @@ std::size_t middle_of(const std::vector<Axis>& axes) {
   return point;
 }
 
-// The neighbours of a point in the order in which they are tried; `lower`: those of lower rates
-// alone.
+// The neighbours of a point in the order in which they are tried; `lower`: only those with a lower
+// rate.
 std::vector<std::size_t> neighbours(const std::vector<Axis>& axes, std::size_t point, bool lower) {
   std::vector<std::size_t> rates, others;
   std::size_t stride = 1;

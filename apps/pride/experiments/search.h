@@ -12,13 +12,13 @@
 
 namespace pride::app {
 
-// A flag of `pride train` and the values that it takes in turn.
+// A flag of `pride train` and its alternative values.
 struct Axis {
   std::string flag;
   std::vector<std::string> values;
 };
 
-// Flags and values.
+// Flags, each with a value.
 using Point = std::vector<std::pair<std::string, std::string>>;
 
 inline bool has_rate(const Point& point) {
@@ -28,34 +28,34 @@ inline bool has_rate(const Point& point) {
 // Every combination of the axes; the last one changes fastest.
 std::vector<Point> combinations(const std::vector<Axis>& axes);
 
-// A point that was tried, by its number in combinations(), and its loss; none: the run failed.
+// A tried point, by its index in combinations(), and its loss; none: the run failed.
 struct Trial {
   std::size_t point = 0;
   std::optional<double> loss = {};
 };
 
-// The trial with the lowest loss, of equal ones the first; null if all failed.
+// The first trial with the lowest loss; null if all failed.
 const Trial* best_trial(std::span<const Trial> trials);
 
-inline constexpr std::size_t kMostTrials = 20;  // of a climb
+inline constexpr std::size_t kMostTrials = 20;  // points of a climb
 
-// The point to try next, climbing from the middle of every axis (the lower of two): the neighbours
-// of the best point so far, by one value on one axis, rates before other flags and lower values
-// first, until none is left. An equal loss is not better. While all runs fail, the next lower rate
-// is tried, five points at most. Nothing after kMostTrials points in any case.
+// The next point of a climb. It starts in the middle of every axis (the lower of two middles). Then
+// it tries the neighbours of the best point so far: one step on one axis, rates before other flags,
+// lower values first. An equal loss is not better. While all runs fail, it tries the next lower
+// rate, at most five points. Nothing if no neighbour is left, or after kMostTrials points.
 std::optional<std::size_t> next_point(const std::vector<Axis>& axes, std::span<const Trial> trials);
 
-// Rates 1, 3, 10, ... around the one next to `rate` in the logarithm, which is the middle: ten
-// powers of ten each way. REQUIRES: rate > 0 and finite.
+// Rates 1, 3, 10, ... over ten powers of ten on each side of the middle, which is the nearest to
+// `rate` in the logarithm. REQUIRES: rate > 0 and finite.
 Axis rate_axis(double rate);
 
 // "3e-4", "0.1": the shortest text that reads back as the same number.
 std::string number_text(double number);
 
-// The number that the text is, from its first letter to its last.
+// The number, if the whole text is a number.
 std::optional<double> number_of(const std::string& text);
 
-// The first text that is no number, or not above the one before it; null: they ascend.
+// The first text that is not a number, or not above the text before it; null: they ascend.
 const std::string* out_of_order(const std::vector<std::string>& texts);
 
 }  // namespace pride::app

@@ -28,7 +28,7 @@ bool hides(const PlanFacts& facts, const PlanRow& row) {
   return step_on(facts.network, facts, row) <= kHidden * step_on(none, facts, row);
 }
 
-// In the row's buckets or in fewer, which wait for fewer messages.
+// True if it hides with the row's number of buckets, or with fewer, which wait for fewer messages.
 bool hides(const PlanFacts& facts, PlanRow row, const auto& model) {
   for (; row.buckets >= 1; row.buckets /= 2) {
     row.method = model(row.buckets);
@@ -77,14 +77,15 @@ std::string advice_on(const Plan& plan) {
   if (!found.needed) return "";
   const auto would = [](const std::string& method, int n, const char* option, const char* batch,
                         const char* why) {
-    return n == 0 ? concat(" ", method, " does not either", why, ".")
+    return n == 0 ? concat(" ", method, " does not hide it", why, ".")
                   : concat(" ", method, " with ", option, "=", n, " does, for ", batch, ".");
   };
-  return concat("The exchange of ", found.method, " does not hide behind backward.",
-                would("turn-muon", found.turns, "turns", "batches of any size",
-                      ": each step waits for a round trip"),
-                would("local-muon", found.h, "h", "large batches per worker", ""),
-                " Their arithmetic on matrices is not in this: give them in --methods.\n");
+  return concat(
+      "The exchange of ", found.method, " does not hide behind backward.",
+      would("turn-muon", found.turns, "turns", "batches of any size",
+            ": each step waits for a round trip"),
+      would("local-muon", found.h, "h", "large batches per worker", ""),
+      " This leaves out their arithmetic on matrices: give them in --methods to plan it.\n");
 }
 
 }  // namespace pride::app

@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kWorthIt = 1.03;  // times the steps per second of the fastest dense method
-constexpr double kFastest = 1e14;  // bytes per second: of any link
+constexpr double kFastest = 1e14;  // bytes per second; no link is faster
 
 const PlanRow* best_of(const std::vector<PlanRow>& rows, bool dense) {
   const PlanRow* best = nullptr;
@@ -47,8 +47,8 @@ Json row_json(const PlanRow& row, const PlanFacts& facts) {
           {"rounds", row.method.rounds}};
 }
 
-// Share of forward and backward in a step, in per cent: a single rank without any arithmetic of a
-// method has 100. Batch and work per rank are fixed (weak scaling).
+// Share of forward and backward in a step, in per cent: 100 for one rank and a method without
+// arithmetic. Batch and work per rank are fixed (weak scaling).
 double efficiency(const PlanFacts& facts, const PlanRow& row) {
   return 100 * facts.compute_s / row.best_s();
 }
@@ -71,8 +71,8 @@ std::string measured_text(const Measured& on) {
                 on.cores == 1 ? " core" : " cores");
 }
 
-// A note if ranks share cores: they are slower than ranks on separate machines, and hide the
-// network's time. Empty otherwise.
+// A note if ranks share cores: their steps are slower than on separate machines, so more of the
+// network's time hides behind them. Empty otherwise.
 std::string measured_note(const Plan& plan) {
   const Measured& on = plan.measured;
   if (on.ranks <= std::max(1, on.cores)) return "";
@@ -81,7 +81,7 @@ std::string measured_note(const Plan& plan) {
                 "or --bandwidth and --latency (one rank is then measured).\n");
 }
 
-// A measurement between idle ranks does not hold if backward runs on the same cores.
+// A note if backward needs the cores that move bytes: the network was measured between idle ranks.
 std::string not_modelled(const PlanFacts& facts) {
   if (facts.cores >= 2 || facts.world == 1) return "";
   return "Not in the model: here backward needs the cores that move bytes. With fewer than two "
@@ -96,7 +96,7 @@ Json fewer_json(const Plan& plan) {
   return {{"needed", found.needed}, {"turns", or_null(found.turns)}, {"h", or_null(found.h)}};
 }
 
-// A compressed method and a dense one, by their steps.
+// A compressed and a dense method, and their step times.
 struct Rivals {
   const PlanRow *dense = nullptr, *small = nullptr;
   double dense_s = 0, small_s = 0;
@@ -106,7 +106,7 @@ struct Rivals {
   bool pays() const { return gain() >= kWorthIt && gain() / by_arithmetic() >= kWorthIt; }
 };
 
-// The fastest of each with this goodput of the links. REQUIRES: there are both.
+// The fastest of each at this goodput. REQUIRES: the plan has both.
 Rivals rivals_at(const Plan& plan, double bytes_per_s) {
   NetworkModel network = plan.facts.network;
   network.bytes_per_s = bytes_per_s;

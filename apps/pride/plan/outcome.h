@@ -1,4 +1,4 @@
-// A plan, and its output for people and programs.
+// A plan, and its output as text, JSON and charts.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,8 +22,8 @@ struct Plan {
   Measured measured = {};
 };
 
-// Whether compression pays: the fastest compressed method against the fastest dense one, and the
-// part of arithmetic, if it matters. Empty unless both exist.
+// A text that says whether compression pays: the fastest compressed method against the fastest
+// dense one, and the share of arithmetic, if it matters. Empty unless both exist.
 std::string verdict(const Plan& plan);
 
 // The highest goodput of a rank, in bytes per second, at which compression pays by the verdict's

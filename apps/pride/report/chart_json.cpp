@@ -18,7 +18,7 @@ namespace {
 
 using PlainJson = nlohmann::json;
 
-// Eight digits: less than a hundredth of a pixel.
+// Rounds to eight digits, an error below a hundredth of a pixel.
 double rounded(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.8g", value);

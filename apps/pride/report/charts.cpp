@@ -14,12 +14,12 @@ namespace pride::app {
 
 namespace {
 
-constexpr double kFarOut = 3;           // times the range of nearly all values: such peaks are cut
-constexpr std::size_t kMostTicks = 12;  // of a logarithmic axis, each at a value; else powers of 2
+constexpr double kFarOut = 3;           // peaks above 3 times the range of 97 % of values are cut
+constexpr std::size_t kMostTicks = 12;  // up to this many values get a tick each; else powers of 2
 
-using Groups = std::vector<const Group*>;  // of which each has a run
+using Groups = std::vector<const Group*>;  // each has at least one run
 
-// Adds a margin around the drawing; true if peaks were cut off.
+// Sets the range of y, with a margin; true if peaks are cut off.
 bool fit_y(Chart& chart) {
   std::vector<double> all;
   for (const Series& s : chart.series) {
@@ -69,7 +69,7 @@ void fit_x(Chart& chart) {
   }
 }
 
-// Values that are not finite give no points.
+// Adds a point, unless its value is not finite.
 void append(Series& series, double x, const Spread& spread) {
   if (!std::isfinite(spread.mean + spread.deviation)) return;
   series.x.push_back(x);
@@ -78,7 +78,7 @@ void append(Series& series, double x, const Spread& spread) {
   series.spread.push_back(is_narrow(low, high) ? 0 : spread.deviation);  // rounding
 }
 
-// Groups of one label differ in the method's own settings, which their names have.
+// Named by the label; if several groups have it, by the group's name, which has their differences.
 Series series_of(const Groups& groups, const Group& group) {
   const auto n = std::ranges::count(groups, group.label, &Group::label);
   return {.name = n > 1 ? group.name : group.label, .color = group.color};
@@ -91,7 +91,7 @@ struct CurveAxis {
   double (*at)(const RunData&, double step, const Look&);
 };
 
-// Nothing of the exchange is hidden behind backward.
+// Seconds after n steps, without overlap of exchange and backward.
 double seconds_at(const RunData& run, double n, const Look& look) {
   if (look.link.empty()) return n * run.step_ms() / 1e3;
   return n * run.compute_ms() / 1e3 + run.sent_until(n) / parse_rate(look.link);
@@ -112,7 +112,7 @@ const CurveAxis& curve_axis(const std::string& name) {
   return *found;
 }
 
-// Mean curve of each group: at each step that all of its runs have. One point is no curve.
+// Adds the mean curve of each group, at the steps that all its runs have. A curve needs two points.
 template <typename Curve>
 void add_curves(const Groups& groups, const Look& look, const Curve& curve, Chart& chart) {
   const CurveAxis& axis = curve_axis(look.x);
@@ -143,12 +143,12 @@ Curve curve_of(const std::map<std::string, Curve>& curves, const std::string& ke
   return found != curves.end() ? found->second : Curve();
 }
 
-// A chart of the page. One of each facet shows groups that differ in the method alone.
+// A chart of the page; with each_facet, one per facet, whose groups differ only in the method.
 struct Entry {
   const char* id;
   bool each_facet;
   Chart (*make)(const Section&, const Groups&, const Look&, const Entry&);
-  const char* key = "";  // of RunData::steps, or the flag along x
+  const char* key = "";  // key of RunData::steps, or the flag along x
   const char *title = "", *label = "";
 };
 
@@ -164,7 +164,7 @@ Chart result_curves(const Section& section, const Groups& groups, const Look& lo
   return chart;
 }
 
-// Of the steps themselves.
+// Curves of values of the steps, such as the training loss.
 Chart step_curves(const Section&, const Groups& groups, const Look& look, const Entry& entry) {
   Chart chart{.title = entry.title,
               .note = "Averaged over stretches of a hundredth of the run.",
@@ -264,7 +264,7 @@ std::string plain_id(const std::string& text) {
   return plain;
 }
 
-// Bands and bars where seeds differ, and a word on them.
+// Notes that bands or bars are standard deviations; removes them if no seeds differ.
 void tell_spread(Chart& chart) {
   const auto spreads = [](const Series& s) {
     return std::ranges::any_of(s.spread, [](double d) { return d > 0; });
@@ -278,7 +278,7 @@ void tell_spread(Chart& chart) {
                        " one standard deviation to each side.");
 }
 
-// Without series if there is only one point.
+// Makes a chart; it has no series if there is only one point.
 Chart chart_of(const Entry& entry, const Section& section, const Groups& groups,
                const std::string& facet, const Look& look) {
   Chart chart = entry.make(section, groups, look, entry);
@@ -305,7 +305,7 @@ Chart chart_of(const Entry& entry, const Section& section, const Groups& groups,
 }  // namespace
 
 bool is_narrow(double low, double high) {
-  // in the axis's own values
+  // share of the larger value
   constexpr double kNarrow = 1e-9;
   return high - low <= kNarrow * std::max(std::abs(low), std::abs(high));
 }

@@ -1,4 +1,4 @@
-// Chart: the numbers of a picture.
+// Chart: the numbers and labels of a figure.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +23,7 @@ struct ChartAxis {
   std::vector<double> ticks = {};  // empty: chosen by the drawer
 };
 
-// A range too narrow for distinct ticks in double.
+// True if a range is too narrow for distinct ticks in double.
 bool is_narrow(double low, double high);
 
 struct Chart {
@@ -33,25 +33,25 @@ struct Chart {
   std::vector<Series> series = {};
 };
 
-// How the curves of a report are drawn.
+// Options of the curves of a report.
 struct Look {
   std::string x = "epoch";  // or "step", "time", "bytes"
-  bool log_y = false;       // if all values are above 0
-  std::string link = {};    // "10Mbit/s", with x = "time": a step takes as long as it computed, and
-                            // its bytes over such a link; empty: as long as it took
+  bool log_y = false;       // logarithmic, in charts with only positive values
+  std::string link = {};    // "10Mbit/s", with x = "time": a step takes its computing time plus its
+                            // bytes over this link; empty: its measured time
 };
 
-// In the order of the page: result over the run, training loss, learning rate, norm of the
-// gradient, result against workers, against the batch, against bits. Charts with a single point are
-// left out.
+// The charts in the order of the page: result over the run, training loss, learning rate, norm of
+// the gradient, result against workers, against the batch, against bits. Charts with a single point
+// are left out.
 std::vector<Chart> charts_of(const Section& section, const Look& look = {});
 
-// By its id: "loss" of the first section that has one, "s2-loss" of the second section; without an
-// id the first of all. Throws InvalidArgument, with all ids, if there is none.
+// The chart with this id: "loss" in the first section that has it, "s2-loss" in the second section;
+// "": the first chart. Throws InvalidArgument, listing the ids, if there is none.
 Chart chart_named(const std::vector<Section>& sections, const std::string& id,
                   const Look& look = {});
 
-// As JSON, one series a line, and back. chart_of throws DataError with what is wrong.
+// A chart as JSON, one series per line, and back. chart_of throws DataError, naming the fault.
 std::string json_of(const Chart& chart);
 Chart chart_of(const std::string& json);
 

@@ -13,7 +13,7 @@
 namespace pride::app {
 namespace {
 
-// settings that change no result, besides those with such a role
+// settings that change no result, besides those of Role::kSpeed
 const std::set<std::string> kNoResult = {"hierarchical", "bucket-coords", "bucket-mb"};
 
 bool is_of_speed(const std::string& flag) {
@@ -43,8 +43,8 @@ SettingTexts settings_of(const RunData& run) {
   for (const auto& [flag, value] : run.summary.at("settings").items()) {
     if (is_setting(flag)) settings[flag] = text_of(value);
   }
-  settings["workers"] = text_of(run.summary.at("world"));  // in a job the flag is left out
-  // settings left to the method, if known
+  settings["workers"] = text_of(run.summary.at("world"));  // a job may have no flag --workers
+  // defaults of the method, if the summary has them
   const auto& method = run.summary.at("method");
   for (const auto& [flag, key] : {std::pair("lr", "lr"), std::pair("weight-decay", "weight_decay"),
                                   std::pair("beta1", "beta1"), std::pair("beta2", "beta2")}) {
@@ -53,7 +53,7 @@ SettingTexts settings_of(const RunData& run) {
   return settings;
 }
 
-// A setting missing in an older version counts as switched off.
+// True for an off value, which a setting has that an older version did not record.
 bool is_off(const std::string& value) {
   return value == "default" || value == "none" || value == "false" || value == "0" ||
          value == "0.0" || value.empty();
@@ -77,7 +77,7 @@ SettingTexts speed_of(const RunData& run) {
     settings["transport"] = text_of(run.summary.at("transport"));
   }
   for (const auto& [flag, value] : run.summary.at("settings").items()) {
-    const bool is_limit = flag == "timeout";  // time-outs, which change nothing
+    const bool is_limit = flag == "timeout";  // does not affect a run's time
     if (is_of_speed(flag) && !is_limit) settings[flag] = text_of(value);
   }
   return settings;
@@ -96,13 +96,13 @@ std::string title_of(const RunData& run) {
   const std::string title =
       concat(s.at("task").get<std::string>(), ": ", model.value("name", "model"), ", ",
              grouped(model.at("parameters")), " parameters");
-  // two models of one size are told apart by their content
+  // the hash distinguishes models of one size
   const std::string init =
       model.value("size", nlohmann::json::object()).value("init_hash", std::string());
   return init.empty() ? title : concat(title, ", hash ", init);
 }
 
-// The first one that any run of the section has; a diverged run may lack some.
+// The first metric that any run of the section has; a diverged run may lack it.
 Metric metric_of(const Section& section) {
   const Metric metrics[] = {
       {"accuracy", "test accuracy", "test accuracy, %", 100, true},
@@ -179,7 +179,7 @@ std::vector<Group> by_speed(const Group& group) {
   return groups.empty() ? std::vector{group} : groups;
 }
 
-// Flags of which the groups of the label, or of any, have several values.
+// Flags with several values in the groups of a label; "": in all groups.
 std::vector<std::string> differing(const std::vector<Group>& groups, const std::string& label) {
   SettingTexts first;  // value of each flag in the first group that has it
   std::vector<const SettingTexts*> all;

@@ -16,28 +16,28 @@ namespace pride::app {
 
 struct Group {
   std::string label;
-  std::string name;   // label, and the values in which it differs from others of its label
+  std::string name;   // label, and the values that distinguish it from others of its label
   std::string row;    // the same without the values in a table's columns
-  std::string facet;  // "workers 16": the values that are not the method's own; "": all share them
-  // Without the seed. Of settings that affect only time, and of the transport, only those that
-  // distinguish runs of one seed.
+  std::string facet;  // "workers 16": varied values that are not the method's own; "": none
+  // Without the seed. Settings that affect only time, and the transport, only if they distinguish
+  // runs of one seed.
   std::map<std::string, std::string> settings;
-  std::vector<const RunData*> runs;  // that have a result, one a seed
-  int failed = 0;                    // of the others
-  int diverged = 0;                  // of those that failed
+  std::vector<const RunData*> runs;  // runs with a result, one per seed
+  int failed = 0;                    // number of other runs
+  int diverged = 0;                  // number of failed runs that diverged
   int color = 0;                     // one per row
 
   // REQUIRES: at least one run.
   const nlohmann::json& summary() const { return runs.front()->summary; }
   int world() const { return runs.front()->world(); }
   double parameters() const { return runs.front()->parameters(); }
-  double bits() const;  // sent per parameter and step
-  // "default" where runs of an older version have no such flag.
+  double bits() const;  // bits sent per parameter and step
+  // "default" if runs of an older version lack the flag.
   std::string setting(const std::string& flag) const;
   Spread spread(const std::function<double(const RunData&)>& value) const;
 };
 
-// The metric by which the section is judged.
+// The metric that the section compares.
 struct Metric {
   std::string key;      // "accuracy", "perplexity" or "loss"
   std::string name;     // "test accuracy"
@@ -50,18 +50,18 @@ struct Section {
   std::string title;
   Metric metric;
   std::vector<Group> groups;         // in the order of the runs
-  std::vector<std::string> varied;   // flags in which groups differ, the method's own not
-  std::vector<std::string> columns;  // of a table: these, and rate and decay if they differ
+  std::vector<std::string> varied;   // flags in which groups differ, without the method's own
+  std::vector<std::string> columns;  // columns of a table: these, and rate and decay if they differ
   std::map<std::string, std::string> shared;  // settings that all groups have in common
   std::vector<const RunData*> failed;
-  // with settings and seed of the second run; in no group
+  // pairs of a run and an earlier run with equal settings and seed; the first is in no group
   std::vector<std::pair<const RunData*, const RunData*>> repeated = {};
 };
 
-// Runs without a summary are in no section. `loaded` must live as long.
+// Runs without a summary are in no section. `loaded` must outlive the sections.
 std::vector<Section> sections_of(const Loaded& loaded);
 
-// The metric of all runs of a group, in the units of the heading.
+// The metric over all runs of a group, in the units of its heading.
 Spread final_of(const Section& section, const Group& group);
 
 }  // namespace pride::app

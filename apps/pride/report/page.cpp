@@ -11,7 +11,7 @@
 namespace pride::app {
 namespace {
 
-// Loads nothing: whatever a run's files contain, the page makes no request.
+// The page makes no request, whatever a run's files contain.
 constexpr const char* kPolicy =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
@@ -22,7 +22,7 @@ struct Column {
 
 struct Stage {
   const char* name;
-  const char* key;  // of summary.json's "seconds"
+  const char* key;  // in "seconds" of summary.json
 };
 constexpr Stage kStages[] = {{"data", "data_s"},
                              {"backward", "backward_s"},
@@ -33,7 +33,7 @@ constexpr const char* kRest = "rest of the step";
 
 std::string digits(double value, int n) { return std::isfinite(value) ? decimals(value, n) : "-"; }
 
-// Decimals by the size of the spread, or of the number.
+// The number of decimals depends on the spread, or on the number.
 std::string with_spread(const Spread& spread, std::size_t n) {
   const double scale = n > 1 && spread.deviation > 0 ? spread.deviation : spread.mean / 500;
   const int places =
@@ -120,7 +120,7 @@ std::string stage_row(const Group& group, double longest) {
                 parts, "</span><span>", digits(step_ms(group), 1), " ms</span></div>\n");
 }
 
-// One row per group, best results marked, in its own scrolling box.
+// The table of results: one row per group, best results marked.
 std::string results_table_html(const Section& section) {
   std::vector<Column> columns = {{"method", true}};
   for (const std::string& flag : section.columns) {
@@ -142,7 +142,7 @@ std::string results_table_html(const Section& section) {
                 "a busy machine are unreliable.</p>\n");
 }
 
-// One bar a group: backward, encode, exchange, apply, the rest.
+// One bar per group: data, backward, encode, exchange, apply, the rest.
 std::string stage_bars(const Section& section) {
   double longest = 0;
   for (const Group& group : section.groups) {
@@ -216,7 +216,7 @@ std::string tag(const char* name, const std::string& text) {
   return concat("<", name, ">", escaped(text), "</", name, ">\n");
 }
 
-// A button for each row, with its line: page.js hides and shows everything in its colour.
+// A button for each row, with its line. page.js hides and shows the row's colour in all charts.
 std::string keys_of(const Section& section) {
   std::string html;
   int next = 0;

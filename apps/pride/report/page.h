@@ -17,7 +17,7 @@ struct PageFacts {
 std::string page_of(const PageFacts& facts, const Loaded& loaded,
                     const std::vector<Section>& sections, const Look& look = {});
 
-// Files that are compiled into the program: what every page carries.
+// Texts of files that are compiled into the program and embedded in every page.
 extern const char* const kPageJs;
 extern const char* const kPageCss;
 

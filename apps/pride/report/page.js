@@ -1,4 +1,4 @@
-// What a reader does with the charts of a report: buttons hide their lines, the pointer names values.
+// Interaction with a report's charts: buttons hide lines, and the pointer shows values.
 // SPDX-License-Identifier: Apache-2.0
 "use strict";
 for (const section of document.querySelectorAll("section")) {

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Means of stretches of equal length; a stretch with a value that is not finite has none.
+// Means over bins of equal length; a bin with a value that is not finite has a mean that is not.
 Curve binned(const Curve& curve) {
   const std::size_t width = (curve.size() + kBins - 1) / kBins;
   if (width <= 1) return curve;
@@ -43,14 +43,14 @@ double mean_of_last(const std::vector<double>& values, std::size_t n) {
          static_cast<double>(n);
 }
 
-// The last tenth; with local steps all: most of these send nothing, and none begins with dense
-// steps.
+// The number of late steps: the last tenth. With local steps all, because most steps send nothing
+// and no such method begins with dense steps.
 std::size_t late_steps(const RunData& run) {
   const Json h = run.summary.value(Json::json_pointer("/method/options/h"), Json("1"));
   return h == "1" ? std::max<std::size_t>(run.n_steps / 10, 1) : run.n_steps;
 }
 
-// The last line, if it was cut short when the run was killed, is left out.
+// Drops the last line if it is incomplete, as after a kill.
 void read_metrics(const fs::path& file, RunData& run) {
   std::ifstream in(file);
   if (!in) throw DataError(concat(file.string(), ": cannot read"));
@@ -98,8 +98,8 @@ void read_metrics(const fs::path& file, RunData& run) {
   for (auto& [key, curve] : steps) run.steps[key] = binned(curve);
 }
 
-// Checks the values that the page needs: "settings.seed" is the key `seed` in the object
-// `settings`. `type` as type_name() has it.
+// Checks the types of values: "settings.seed" is the key `seed` in the object `settings`. `type`: a
+// result of type_name().
 void check(const Json& summary, std::initializer_list<const char*> paths, const std::string& type,
            bool may_be_absent = false) {
   for (const std::string path : paths) {
@@ -146,7 +146,7 @@ void read_summary(RunData& run) {
   }
 }
 
-// An error text about a file, with its name.
+// Runs body(). Its errors become DataErrors that name the file.
 template <typename Body>
 void reading(const fs::path& file, const Body& body) {
   try {
@@ -164,7 +164,7 @@ fs::path real_place(const fs::path& folder) {
   return error ? folder.lexically_normal() : found;
 }
 
-// Adds the run, unless its folder has one. Runs of a sweep have a command.
+// Adds the run, unless its folder was loaded. A sweep's entry, with a command, replaces others.
 void add_run(RunData run, Loaded& into) {
   const auto [at, is_new] = into.places.emplace(real_place(run.folder), into.runs.size());
   if (is_new) return into.runs.push_back(std::move(run));
@@ -197,8 +197,9 @@ void load_sweep(const fs::path& folder, Loaded& into) {
       run.command = record.value("command", "");
       run.folder = (folder / record.at("folder").get<std::string>()).string();
     } catch (const Json::exception& error) {
-      throw DataError(concat((folder / "sweep.jsonl").string(), ":", number,
-                             ": not what `pride sweep` writes, and writes again: ", error.what()));
+      throw DataError(concat(
+          (folder / "sweep.jsonl").string(), ":", number,
+          ": not a line of `pride sweep` (run it again to rewrite the file): ", error.what()));
     }
     read_run(run);
     add_run(std::move(run), into);
@@ -216,7 +217,7 @@ void load_one(const fs::path& folder, Loaded& into) {
   if (into.runs.size() > n) into.sources.push_back(std::move(source));
 }
 
-// The subfolders of a folder of runs.
+// The subfolders with runs.
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -277,7 +278,7 @@ double RunData::sent_until(double step) const {
 
 void load_runs(const fs::path& given, Loaded& into) {
   fs::path folder = fs::is_directory(given) ? given : given.parent_path();
-  if (folder.empty()) folder = ".";  // of "summary.json"
+  if (folder.empty()) folder = ".";  // if `given` is "summary.json"
   if (!fs::exists(given)) throw DataError(concat(given.string(), ": no such folder"));
   constexpr std::array kFiles = {"sweep.json", "sweep.jsonl", "summary.json", "metrics.jsonl"};
   if (!fs::is_directory(given) && std::ranges::count(kFiles, given.filename()) == 0) {

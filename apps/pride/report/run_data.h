@@ -15,44 +15,44 @@ namespace pride::app {
 using Curve = std::vector<std::pair<double, double>>;
 
 struct RunData {
-  std::string label = {};       // of the method, as named by the comparison or the sweep
-  std::string source = {};      // the folder that was asked for
-  std::string folder = {};      // of the run
-  std::string error = {};       // why there is no result; empty: there is one
-  std::string command = {};     // that repeats it
-  nlohmann::json summary = {};  // null if there is none
-  std::map<std::string, double> final = {};       // of the last evaluation
+  std::string label = {};       // label of the comparison or the sweep; else the method
+  std::string source = {};      // the folder that load_runs() was given
+  std::string folder = {};      // the run's folder
+  std::string error = {};       // the reason why there is no result; empty: there is one
+  std::string command = {};     // command that repeats the run
+  nlohmann::json summary = {};  // summary.json; null if there is none
+  std::map<std::string, double> final = {};       // metrics of the last evaluation
   std::map<std::string, Curve> evaluations = {};  // by metric
-  // "loss", "lr", "grad_norm": means over at most kBins stretches of steps.
+  // "loss", "lr", "grad_norm": means over at most kBins bins of steps.
   std::map<std::string, Curve> steps = {};
   Curve sent = {};        // bytes of the rank that sends most, from the start to some steps
-  double first_loss = 0;  // of step 1: depends on initial values and first batch, not on the method
-  // Sent by the rank that sends most: mean over all steps, and over the last tenth of them.
+  double first_loss = 0;  // in step 1; depends on initial values and first batch, not on the method
+  // Bytes of the rank that sends most: mean over all steps, and over the last tenth of them.
   double bytes_per_step = 0, late_bytes_per_step = 0;
-  std::size_t n_steps = 0;  // of metrics.jsonl
-  bool cut_short = false;   // metrics.jsonl: its last line is incomplete and was dropped
-  bool tuning = false;      // it served only to choose settings
+  std::size_t n_steps = 0;  // steps in metrics.jsonl
+  bool cut_short = false;   // the last line of metrics.jsonl was incomplete and was dropped
+  bool tuning = false;      // a run of [tune] or --tune
   bool diverged = false;    // a final metric is not finite; `error` says so
 
   bool ok() const noexcept { return error.empty(); }
   bool interrupted() const { return summary.value("interrupted", false); }
   double step_ms() const { return summary.at("step_ms"); }
-  double compute_ms() const;  // the same without the exchange
+  double compute_ms() const;  // milliseconds of a step without the exchange
   int world() const { return summary.at("world"); }
   double parameters() const { return summary.at("model").at("parameters"); }
   double steps_per_epoch() const;
   double sent_until(double step) const;
 };
 
-// Reads `run.folder`. An error goes to `run.error`, with the file's name, and there is no summary;
-// an earlier error stays.
+// Reads run.folder. On failure sets run.error, with the file's name, and run.summary to null. An
+// earlier run.error stays.
 void read_run(RunData& run);
 
 inline constexpr std::size_t kBins = 100;
 
-// A folder's data about all of its runs, from sweep.json if it exists.
+// A folder's data about all its runs, from sweep.json if it exists.
 struct Source {
-  std::string name, title = {}, note = {}, file = {};  // of a sweep: its experiment file
+  std::string name, title = {}, note = {}, file = {};  // file: the text of the experiment file
   bool complete = true;
   int missing = 0;
 };
@@ -60,13 +60,12 @@ struct Source {
 struct Loaded {
   std::vector<Source> sources;
   std::vector<RunData> runs;
-  std::map<std::filesystem::path, std::size_t> places = {};  // of each run, by its canonical folder
+  std::map<std::filesystem::path, std::size_t> places = {};  // index in runs, by canonical folder
 };
 
 // Adds the runs of a folder of `pride sweep`, `pride compare` or `pride train`. A run that cannot
-// be read has an error with the file's name. A run whose folder was already loaded, under any name,
-// stays one run, with the sweep's description if there is one. Throws DataError if the folder is
-// none of these.
+// be read has an error with the file's name. A folder that is loaded twice, under any name, is one
+// run, with the sweep's description if there is one. Throws DataError if the folder has no runs.
 void load_runs(const std::filesystem::path& folder, Loaded& into);
 
 }  // namespace pride::app

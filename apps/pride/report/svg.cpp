@@ -12,8 +12,8 @@
 namespace pride::app {
 namespace {
 
-// after Okabe and Ito: neighbours stay apart for colour-blind readers; brown replaces yellow, which
-// is invisible on white
+// Colours after Okabe and Ito, which colour-blind readers can distinguish; brown replaces yellow,
+// which is invisible on white.
 constexpr int kColors = 8;
 constexpr std::array<const char*, kColors> kLight = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                      "#e69f00", "#56b4e9", "#444444", "#8c510a"};
@@ -22,9 +22,9 @@ constexpr std::array<const char*, kColors> kDark = {"#4ea8e0", "#ff8a4c", "#2fc8
 
 constexpr double kWidth = 640, kHeight = 360, kTitle = 34;
 constexpr double kLeft = 68, kTop = 10, kBottom = 50;
-constexpr double kEdge = 5;                  // around the frame, for points that lie on it
-constexpr double kLine = 15, kLetter = 6.6;  // of names
-constexpr std::size_t kMostLetters = 26;     // of a name
+constexpr double kEdge = 5;                  // margin of the frame, for points on its border
+constexpr double kLine = 15, kLetter = 6.6;  // line height and letter width of names
+constexpr std::size_t kMostLetters = 26;     // longest name
 constexpr std::size_t kMarked = 9;           // lines with fewer points show them
 
 std::string number(double value) { return decimals(value, 1); }
@@ -35,7 +35,7 @@ std::string short_text(double value, const char* format = "%.6g") {
   return text;
 }
 
-// About six round numbers.
+// About six round numbers between low and high.
 std::vector<double> round_ticks(double low, double high) {
   const double raw = (high - low) / 6, power = std::pow(10, std::floor(std::log10(raw)));
   double step = 10 * power;
@@ -68,7 +68,7 @@ std::string attributes(const Series& s, const char* kind) {
   return concat("<g class=\"", kind, " ", line_class(s.color), "\" data-color=\"", s.color, "\"");
 }
 
-// A name that ends within the picture.
+// The name, shortened to kMostLetters.
 std::string short_name(const std::string& name) {
   if (width_of(name) <= kMostLetters) return name;
   auto end = name.begin();
@@ -103,7 +103,7 @@ class Drawing {
            chart_.title);
     }
     axes();
-    // an inner svg cuts off what is outside of the frame
+    // an inner svg clips to the frame
     const std::string width = number(right_ - kLeft + 2 * kEdge);
     constexpr double height = kFloor - kTop + 2 * kEdge;
     out_ += concat("<svg x=\"", kLeft - kEdge, "\" y=\"", kTop - kEdge, "\" width=\"", width,
@@ -119,7 +119,7 @@ class Drawing {
   }
 
  private:
-  // From 0 to 1 between the axis's ends; of a logarithm's 0 and below, far outside.
+  // The position on the axis, from 0 to 1. On a logarithmic axis, values up to 0 lie far outside.
   static double share(const ChartAxis& a, double value) {
     if (!a.log2) return (value - a.min) / (a.max - a.min);
     return std::log(std::max(value, a.min * 1e-3) / a.min) / std::log(a.max / a.min);
@@ -137,7 +137,7 @@ class Drawing {
     const std::vector<double> xs =
         chart_.x.ticks.empty() ? round_ticks(chart_.x.min, chart_.x.max) : chart_.x.ticks;
     std::string grid;
-    double free = 0;  // end of the last number
+    double free = 0;  // right end of the last number
     for (const double tick : xs) {
       const std::string words = short_text(tick);
       const double half = kLetter / 2 * static_cast<double>(words.size());

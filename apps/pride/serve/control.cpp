@@ -23,7 +23,7 @@ std::optional<std::int64_t> whole_number(const std::string& text, std::int64_t l
   return value;
 }
 
-// False: it is no order.
+// Adds an order to `orders`; false if it is not an order.
 bool take(const std::string& what, const std::string& value, coord::Orders& orders) {
   if (what == "eject") return !value.empty() && (orders.ejected.insert(value), true);
   if (what == "steps") return (orders.steps = whole_number(value, 1, kMostSteps)).has_value();
@@ -58,7 +58,7 @@ std::string joined(const std::vector<std::string>& lines) {
 }  // namespace
 
 coord::Orders parse_orders(const std::filesystem::path& file) {
-  // a FIFO would keep its reader waiting
+  // opening a FIFO would block
   const bool readable = std::filesystem::is_regular_file(file);
   std::ifstream in(readable ? file : std::filesystem::path());
   if (!in)
@@ -93,7 +93,7 @@ Control::Stamp Control::stamp() const {
   const auto time = std::filesystem::last_write_time(file_, gone);
   if (gone) return {};
   const std::uintmax_t size = std::filesystem::file_size(file_, gone);
-  return Stamp{time, gone ? 0 : size};  // a folder has none
+  return Stamp{time, gone ? 0 : size};  // a folder has no size
 }
 
 void Control::read() {

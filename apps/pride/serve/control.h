@@ -17,28 +17,28 @@ namespace pride::app {
 
 inline constexpr const char* kControlFile = "control.txt";
 
-// A line each: "steps N", "finish ROUND", "quorum N", "min-workers N", "eject NAME"; '#' begins a
-// comment. Of two lines of a kind the later holds, except for eject. Throws DataError, naming the
-// line, on any other line.
+// Reads one order per line: "steps N", "finish ROUND", "quorum N", "min-workers N", "eject NAME";
+// '#' begins a comment. The last order of a kind is valid; all of eject are. Throws DataError,
+// naming the line, on any other line.
 coord::Orders parse_orders(const std::filesystem::path& file);
 
-// Orders hold as long as they are in the file.
+// Applies the orders of the file, which are valid as long as the file has them.
 class Control {
  public:
   // Throws Error if the file exists and is invalid.
   Control(const std::filesystem::path& folder, coord::Coordinator& coordinator, EventLog& log);
 
-  // Reads the file a second after its last change. An invalid file is a warning and changes
-  // nothing. A removed file changes nothing.
+  // Reads the file a second after its last change. If the file is invalid, logs a warning and
+  // changes nothing. A removed file changes nothing.
   void look();
 
-  std::vector<std::string> lines() const;  // of the orders in force, for the status page
+  std::vector<std::string> lines() const;  // the valid orders, for the status page
 
  private:
   using Clock = std::chrono::steady_clock;
   using Stamp = std::pair<std::filesystem::file_time_type, std::uintmax_t>;
 
-  Stamp stamp() const;  // Stamp{}: there is none
+  Stamp stamp() const;  // Stamp{}: there is no file
   void read();
 
   const std::filesystem::path file_;
@@ -46,7 +46,7 @@ class Control {
   EventLog& log_;
   Clock::time_point looked_ = Clock::now();
   Stamp seen_{}, read_{};
-  bool ended_ = false;  // the log has said so
+  bool ended_ = false;  // the log has the end of the run
   mutable std::mutex mutex_;
   std::vector<std::string> lines_;  // guarded by mutex_
 };

@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using Json = EventLog::Json;
 
-// As a full disk or a kill leaves it.
+// True if the last line is incomplete, after a full disk or a kill.
 bool ends_in_a_torn_line(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary | std::ios::ate);
   if (!in || in.tellg() <= 0) return false;
@@ -29,8 +29,8 @@ bool ends_in_a_torn_line(const std::filesystem::path& file) {
 
 constexpr std::int64_t kWarnDays = 30;
 constexpr std::size_t kNewest = 50;        // refusals on the status page
-constexpr std::size_t kMostSeen = 4096;    // kinds of refusals by caller
-constexpr std::size_t kLongestText = 500;  // of what others may have made up
+constexpr std::size_t kMostSeen = 4096;    // remembered pairs of a kind of refusal and a caller
+constexpr std::size_t kLongestText = 500;  // bytes of a text from a caller
 
 std::string now_text() {
   const auto now = std::chrono::system_clock::now();
@@ -57,7 +57,7 @@ Json voters_of(const coord::RoundReport& report) {
 }
 
 std::string who(const std::string& worker, const std::string& address) {
-  if (worker.empty()) return address.empty() ? "somebody" : address;
+  if (worker.empty()) return address.empty() ? "an unknown peer" : address;
   return address.empty() ? worker : concat(worker, " (", address, ")");
 }
 
@@ -106,11 +106,11 @@ void EventLog::begin_file() {
       concat("cannot write ", file_.string(), ": ", std::generic_category().message(errno)));
 }
 
-// A log that cannot be written (a full disk) does not end the training; a journal that cannot does.
+// A log that cannot be written (a full disk) does not end the run; such a journal does.
 void EventLog::write(const std::string& event, Json fields, const std::string& text) {
   Json line = {{"time", now_text()}, {"event", event}};
   line.update(fields);
-  // names and texts of others need not be UTF-8
+  // names and texts of callers may not be UTF-8
   const std::string json = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (bytes_ > most_bytes_) {
     out_.close();

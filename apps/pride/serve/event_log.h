@@ -20,14 +20,14 @@
 
 namespace pride::app {
 
-// "certificate", "handshake", "flood", ...: kinds of refusals, few enough for a metric.
+// The kind of a refusal: "certificate", "handshake", "flood", ...; few enough for a metric.
 std::string kind_of_refusal(const std::string& why);
 
 struct Refusal {
   std::string time, call, worker, address, why;
 };
 
-// Several threads may call.
+// Several threads may call it.
 class EventLog final : public coord::Observer {
  public:
   using Json = nlohmann::ordered_json;
@@ -36,7 +36,7 @@ class EventLog final : public coord::Observer {
   EventLog(std::filesystem::path file, bool json_to_stdout,
            std::uintmax_t most_bytes = std::uintmax_t{64} << 20);
 
-  // A line if the expiry is within 30 days; 0: never.
+  // Logs a warning if the expiry is within 30 days; `until` 0: never.
   void warn_of_expiry(const std::string& what, std::int64_t until);
   void note(const std::string& event, Json fields, const std::string& text);
   void on_connection_refused(const coord::Refused& refused);
@@ -63,7 +63,7 @@ class EventLog final : public coord::Observer {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Seen {  // of one kind of refusal of one caller
+  struct Seen {  // one kind of refusal of one caller
     Clock::time_point written;
     std::uint64_t left_out = 0;
   };
@@ -77,7 +77,7 @@ class EventLog final : public coord::Observer {
   const bool json_to_stdout_;
   const std::uintmax_t most_bytes_;
   Output output_;
-  mutable std::mutex mutex_;  // of the rest
+  mutable std::mutex mutex_;  // guards the members below
   std::ofstream out_;
   std::uintmax_t bytes_ = 0;
   std::map<std::string, std::uint64_t> refused_;

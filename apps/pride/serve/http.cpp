@@ -25,16 +25,15 @@ namespace pride::app {
 namespace {
 
 constexpr std::size_t kThreads = 64;  // each serves one connection at a time, for at most kLongest
-constexpr int kMostWaiting = 64;      // for one of them; more are closed at once
-constexpr std::chrono::seconds kPatience{5};  // without a byte
-constexpr std::chrono::seconds kLongest{10};  // of a connection, which is for one request
+constexpr int kMostWaiting = 64;      // connections that wait for a thread; others are closed
+constexpr std::chrono::seconds kPatience{5};  // time without a byte
+constexpr std::chrono::seconds kLongest{10};  // time of a connection, which is for one request
 
 #ifdef __clang__
 #pragma clang diagnostic ignored "-Winconsistent-missing-override"
 #endif
 
-// A connection with a fixed end, however slowly bytes come: the library's time-outs restart with
-// every byte.
+// A connection with a fixed deadline, because the library's time-outs restart with every byte.
 class Connection final : public httplib::Stream {
  public:
   explicit Connection(socket_t socket) : socket_(socket), until_(Clock::now() + kLongest) {}
@@ -46,13 +45,13 @@ class Connection final : public httplib::Stream {
   Connection& operator=(const Connection&) = delete;
 
   bool is_readable() const override { return wait(POLLIN); }
-  // no `override`: versions of the library ask for the one or the others
+  // no `override`: each version of the library declares only some of them
   bool is_writable() const { return wait(POLLOUT); }
   bool wait_readable() const { return wait(POLLIN); }
   bool wait_writable() const { return wait(POLLOUT); }
   time_t duration() const { return 0; }
   ssize_t read(char* bytes, std::size_t size) override {
-    if (at_ == filled_) {  // the library asks for one byte at a time
+    if (at_ == filled_) {  // buffered, because the library reads one byte at a time
       const ssize_t got = wait(POLLIN) ? ::recv(socket_, buffer_.data(), buffer_.size(), 0) : -1;
       if (got <= 0) return got;
       at_ = 0;
@@ -66,7 +65,7 @@ class Connection final : public httplib::Stream {
   ssize_t write(const char* bytes, std::size_t size) override {
     return wait(POLLOUT) ? ::send(socket_, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) : -1;
   }
-  void get_remote_ip_and_port(std::string&, int&) const override {}  // no page asks
+  void get_remote_ip_and_port(std::string&, int&) const override {}  // no page needs it
   void get_local_ip_and_port(std::string&, int&) const override {}
   socket_t socket() const override { return socket_; }
 
@@ -87,12 +86,12 @@ class Connection final : public httplib::Stream {
   std::size_t at_ = 0, filled_ = 0;
 };
 
-thread_local bool is_full = false;  // this connection has no room
+thread_local bool is_full = false;  // refuse the connection of the present task
 
-// Its connections are no more than the process has descriptors to spare.
+// Limits connections, so that they do not use up the process's descriptors.
 class Tasks final : public httplib::TaskQueue {
  public:
-  // the library of Debian 12 returns nothing here, that of Debian 13 whether it was taken
+  // returns void in Debian 12's version of the library, and bool in Debian 13's
   decltype(std::declval<httplib::TaskQueue&>().enqueue({})) enqueue(
       std::function<void()> task) override {
     if (waiting_ < kMostWaiting) {
@@ -114,7 +113,7 @@ class Tasks final : public httplib::TaskQueue {
   httplib::ThreadPool pool_{kThreads};
 };
 
-// As the library's own server for TLS does: another stream under process_request().
+// Gives process_request() its own stream, as the library's server for TLS does.
 class Server final : public httplib::Server {
  private:
   bool process_and_close_socket(socket_t socket) override {
@@ -123,7 +122,7 @@ class Server final : public httplib::Server {
     return process(connection);
   }
 
-  // The library of Debian 12 asks the stream for the addresses, that of Debian 13 is given them.
+  // Debian 12's version reads the addresses from the stream; Debian 13's gets them as arguments.
   template <typename AnyStream>
   bool process(AnyStream& stream) {
     bool closed = false;
@@ -140,7 +139,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// An address, this machine, or the name in --http; with any port.
+// True for an address, localhost, or the name in --http; with any port.
 bool is_own_name(const std::string& asked, const std::string& own) {
   std::string host = lower(asked);
   if (host.starts_with('[')) return host.find(']') != host.npos;
@@ -151,7 +150,7 @@ bool is_own_name(const std::string& asked, const std::string& own) {
 
 void set_limits(httplib::Server& server) {
   server.new_task_queue = [] { return new Tasks; };
-  // without the library's SO_REUSEPORT: two coordinators would share a port
+  // replaces the library's SO_REUSEPORT, with which two coordinators would share a port
   server.set_socket_options([](socket_t socket) {
     const int yes = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
@@ -181,7 +180,7 @@ HttpServer::HttpServer(const std::string& address, Pages pages) : impl_(std::mak
   it.pages = std::move(pages);
   it.host = where.host;
   set_limits(it.server);
-  // a page under another name that resolves here (DNS rebinding) reads nothing
+  // against DNS rebinding: pages under other names that resolve to this server read nothing
   it.server.set_pre_routing_handler([&it](const httplib::Request& ask, httplib::Response& answer) {
     const bool once = ask.get_header_value_count("Host") == 1;
     if (once && is_own_name(ask.get_header_value("Host"), it.host)) {

@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// By number.
+// The workers' names, indexed by worker number.
 std::vector<std::string> names_of(const coord::JournalFiles& files, const std::string& dir) {
   if (!files.registrations) return {};
   const coord::CoordinatorOptions options;
@@ -66,7 +66,7 @@ void print(const coord::JournalSegment& segment, const coord::JournalEntry& entr
             << '\n';
 }
 
-// A coordinator after its last round: it serves the oldest parameters and the records since.
+// Acts as a coordinator after its last round, with the oldest parameters and the records since.
 class JournalClient final : public CoordinatorClient {
  public:
   explicit JournalClient(const coord::JournalFiles& files) : files_(files) {}
@@ -107,9 +107,9 @@ class JournalClient final : public CoordinatorClient {
   const coord::JournalFiles& files_;
 };
 
-// The parameters at the end of the journal: its first ones with every record applied, as a worker
-// that joins late does it, on one thread. Throws CommError if a record does not follow from the
-// records before it, DataError if there are no parameters.
+// Prints the hash of the parameters at the end of the journal: applies every record to the oldest
+// parameters, as a worker that joins late does. Throws CommError if a record does not follow from
+// the records before it, DataError if there are no parameters.
 void replay(const coord::JournalFiles& files, const RunDescription& run) {
   if (files.parameters.empty()) {
     throw DataError("the journal has no parameters yet, from which its records could be replayed");
@@ -134,7 +134,7 @@ void verify_journal(const JournalOptions& options) {
   const bool there = std::filesystem::is_directory(options.dir);
   const auto files = there ? coord::scan_journal(options.dir) : coord::JournalFiles{};
   if (!files.run) {
-    throw DataError(options.dir + " holds no journal, or one to which no worker has come yet");
+    throw DataError(options.dir + " holds no journal, or one that no worker has joined yet");
   }
   const RunDescription run = coord::decode_run(*files.run);
   const std::vector<std::string> names = names_of(files, options.dir);

@@ -12,7 +12,7 @@ namespace pride::app {
 
 struct ServeOptions {
   std::string listen = "127.0.0.1:4770";
-  std::string dir;    // of the journal
+  std::string dir;    // folder of the journal
   std::string certs;  // folder of `pride certs server`
   std::string http;   // address of the status page; empty: none
   int min_workers = 1;
@@ -38,9 +38,9 @@ struct JournalOptions {
 
 struct CertsOptions {
   std::string dir, project = "pride", name;
-  std::vector<std::string> names;  // of a server's hosts
+  std::vector<std::string> names;  // host names and addresses of the server
   int days = 365;
-  bool overwrite = false;  // a server's certificate
+  bool overwrite = false;  // replace the server's certificate
   bool json = false;
 };
 

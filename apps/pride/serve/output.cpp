@@ -50,8 +50,8 @@ void Output::print() {
   }
 }
 
-// False if the reader is gone, or does not read within a second of the end. A pipe that can be
-// written to takes PIPE_BUF bytes without waiting.
+// False if the reader is gone, or if it does not read for a second after the end. A write of
+// PIPE_BUF bytes does not block after POLLOUT.
 bool Output::write(const std::string& line) {
   int polls_left = kLastPolls;
   for (std::size_t at = 0; at < line.size();) {

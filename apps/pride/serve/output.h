@@ -14,11 +14,11 @@ namespace pride::app {
 class Output {
  public:
   explicit Output(std::size_t most_lines = 1000);
-  ~Output();  // a reader has a second for the rest
+  ~Output();  // waits at most a second for a slow reader
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
-  // Never waits: a line without room is dropped.
+  // Does not wait: if most_lines are pending, it drops the line.
   void add(std::string line);
 
  private:
@@ -26,7 +26,7 @@ class Output {
   bool write(const std::string& line);
 
   const std::size_t most_lines_;
-  std::mutex mutex_;  // of the next two
+  std::mutex mutex_;  // guards the next two
   std::deque<std::string> lines_;
   bool over_ = false;
   std::condition_variable wake_;

@@ -66,7 +66,7 @@ class Repair {
     coord::JournalEntry entry;
   };
 
-  // run and registrations cannot be reconstructed: without them there is no good copy.
+  // Reads the run or the registrations. Throws DataError if damaged: they cannot be rebuilt.
   std::string text_file(const char* name, std::optional<std::uint64_t> seed) const {
     const train::MappedFile map(from_ / name);
     const std::size_t header = std::min(coord::kTextHeaderBytes, map.bytes().size());
@@ -77,7 +77,7 @@ class Repair {
                            "restore the file from a copy of this folder"));
   }
 
-  // An entry whose header and record are good.
+  // The entry at the offset, if its header and record are intact.
   std::optional<coord::JournalEntry> entry_at(Bytes bytes, std::size_t offset) const {
     if (bytes.size() - offset < coord::kEntryHeaderBytes) return {};
     const coord::JournalEntry entry{static_cast<std::int64_t>(number(bytes, offset)),
@@ -90,7 +90,7 @@ class Repair {
     return entry;
   }
 
-  // After damage it searches for the next good record, byte by byte.
+  // After damage, searches for the next intact record byte by byte.
   void read_records(const fs::path& file) {
     const train::MappedFile map(file);
     const Bytes bytes = map.bytes();
@@ -124,8 +124,8 @@ class Repair {
     left_out(file.string() + ", which is damaged");
   }
 
-  // Rounds without a gap: the last ones, if they can be replayed from parameters among them;
-  // otherwise those before the first gap.
+  // Chooses rounds without a gap: those after the last gap, if parameters of these rounds are
+  // intact; otherwise those before the first gap.
   void choose() {
     if (records_.empty()) throw DataError(concat(from_.string(), ": no record is good"));
     last_ = records_.rbegin()->first;

@@ -52,7 +52,7 @@ coord::CoordinatorOptions coordinator_options(const ServeOptions& options) {
   out.weighting = weighting_of(options.weights);
   out.most_weight = options.most_weight;
   out.dead_after = coord::Seconds(options.dead_after_s);
-  // three lost heartbeats do not count as dead
+  // a worker stays alive if three heartbeats are lost
   const double beat_ms = std::clamp(options.dead_after_s * 1000 / 5, 100.0, 3000.0);
   out.heartbeat_ms = static_cast<std::uint32_t>(beat_ms);
   out.max_workers = options.max_workers;
@@ -76,8 +76,8 @@ coord::ServerOptions server_options(const ServeOptions& options, EventLog& log) 
 
 volatile std::sig_atomic_t asked_to_stop = 0;
 
-// Blocks SIGINT and SIGTERM until wait_for_signal(), in this thread and those it starts. Library
-// threads that exist already (OpenBLAS's) may receive them: the handler is for these.
+// Blocks SIGINT and SIGTERM until wait_for_signal(), in this thread and in threads that it starts.
+// The handler is for library threads that exist already (OpenBLAS's) and may receive the signals.
 sigset_t block_signals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -91,7 +91,7 @@ sigset_t block_signals() {
   return signals;
 }
 
-// Returns after a signal. Throws if the coordinator fails.
+// Calls `look` five times a second until a signal arrives. Throws if the coordinator fails.
 void wait_for_signal(const sigset_t& signals, const EventLog& log,
                      const std::function<void()>& look) {
   const timespec moment{.tv_sec = 0, .tv_nsec = 200'000'000};
@@ -101,8 +101,8 @@ void wait_for_signal(const sigset_t& signals, const EventLog& log,
   }
 }
 
-// Work in progress may take long, and a second signal means not to wait. The journal is always
-// complete, so this is no failure.
+// Lets a second signal end the process at once: work in progress may take long. The journal is
+// always complete, so the exit code is 0.
 void leave_at_the_next_signal(const sigset_t& signals) {
   for (const int number : {SIGINT, SIGTERM}) std::signal(number, [](int) { _exit(0); });
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
@@ -116,7 +116,7 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// Watches the server's certificate: its expiry and its replacement.
+// Logs the expiry and the replacement of the server's certificate.
 class OwnCertificate {
  public:
   OwnCertificate(const ServeOptions& options, EventLog& log) : folder_(options.certs), log_(log) {
@@ -132,8 +132,7 @@ class OwnCertificate {
         !gone && time != changed_) {
       try {
         read();
-        log_.note("certificate", {{"until", until()}},
-                  "another certificate of the server is there");
+        log_.note("certificate", {{"until", until()}}, "the server's certificate was replaced");
       } catch (const Error& error) {
         changed_ = time;
         log_.on_warning(error.what());
@@ -172,7 +171,7 @@ std::string listen_text(const ServeOptions& options, int port) {
   return options.listen.substr(0, options.listen.rfind(':') + 1) + std::to_string(port);
 }
 
-// The coordinator and the thread of its slow work, which ends before the coordinator is destroyed.
+// The coordinator, and the thread for its slow work, which ends before the coordinator does.
 class Run {
  public:
   Run(const ServeOptions& options, EventLog& log)

@@ -1,4 +1,4 @@
-// Reads /status.json every other second and shows it. What others named is text, never markup.
+// Reads /status.json every two seconds and shows it. Names from workers are text, never markup.
 // SPDX-License-Identifier: Apache-2.0
 "use strict";
 const at = (id) => document.getElementById(id);
@@ -95,7 +95,7 @@ function late(worker) {
 function show(s) {
   const live = s.workers.filter((w) => w.live).length, last = s.rounds.at(-1);
   const waits = s.few_voters || live === 0;
-  at("state").textContent = s.failed ? "failed" : s.at_end ? "at its end" : s.few_voters ? "waiting for voters" : live > 0 ? "serving" : "waiting for workers";
+  at("state").textContent = s.failed ? "failed" : s.at_end ? "finished" : s.few_voters ? "waiting for voters" : live > 0 ? "serving" : "waiting for workers";
   at("state").className = "pill " + (s.failed || s.few_voters ? "bad" : waits ? "" : "good");
   const soon = (until) => until && until - Date.now() / 1000 < 30 * 86400;
   const expires = [["the coordinator", s], ...s.workers.map((w) => [w.name, w])].filter(([, c]) => soon(c.certificate_until))
@@ -143,7 +143,7 @@ async function refresh() {
     const answer = await fetch("/status.json", { cache: "no-store" });
     show(await answer.json());
   } catch {
-    at("state").textContent = "no answer from the coordinator";
+    at("state").textContent = "the coordinator does not respond";
     at("state").className = "pill bad";
   }
   setTimeout(refresh, 2000);

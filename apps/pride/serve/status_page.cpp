@@ -46,7 +46,7 @@ Json round_json(const coord::RoundReport& round) {
           {"loss", or_null(round.loss)}};
 }
 
-// Of a label's value.
+// The value of a label, quoted for Prometheus.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -90,7 +90,7 @@ class Metrics {
 void add_run(Metrics& metrics, const coord::Status& status, const EventLog& log,
              const StatusFacts& facts) {
   const auto count = [](std::uint64_t n) { return static_cast<double>(n); };
-  metrics.add("pride_up_seconds", "gauge", "Since the start.", facts.up_s);
+  metrics.add("pride_up_seconds", "gauge", "Seconds since the start.", facts.up_s);
   metrics.add("pride_open_round", "gauge", "The round that workers vote on.",
               static_cast<double>(status.open_round));
   metrics.add("pride_voters_in", "gauge", "Ballots of the open round with the same parameters.",
@@ -113,8 +113,9 @@ void add_run(Metrics& metrics, const coord::Status& status, const EventLog& log,
               count(status.bytes_out));
   metrics.add("pride_journal_bytes", "gauge", "Bytes of the journal's files.",
               count(status.journal_bytes));
-  metrics.add("pride_disk_free_bytes", "gauge", "For the journal.", facts.disk_free);
-  metrics.add("pride_grace_seconds", "gauge", "Window after a quorum.", status.grace.count());
+  metrics.add("pride_disk_free_bytes", "gauge", "Free bytes on the journal's disk.",
+              facts.disk_free);
+  metrics.add("pride_grace_seconds", "gauge", "Grace window after a quorum.", status.grace.count());
   metrics.head("pride_certificate_expires", "gauge", "Unix time; of is server or a worker's name.");
   if (facts.certificate_until != 0) {
     metrics.row("pride_certificate_expires", "of", "server",
@@ -131,23 +132,26 @@ void add_run(Metrics& metrics, const coord::Status& status, const EventLog& log,
   }
   if (status.rounds.empty()) return;
   const coord::RoundReport& last = status.rounds.back();
-  metrics.add("pride_round_seconds", "gauge", "Of the last round, from its first ballot.",
+  metrics.add("pride_round_seconds", "gauge", "Seconds of the last round, from its first ballot.",
               last.open.count());
-  metrics.add("pride_round_voters", "gauge", "Of the last round.", count(last.voters.size()));
-  if (last.loss) metrics.add("pride_loss", "gauge", "Mean of the last voters.", *last.loss);
+  metrics.add("pride_round_voters", "gauge", "Voters of the last round.",
+              count(last.voters.size()));
+  if (last.loss)
+    metrics.add("pride_loss", "gauge", "Mean loss of the last round's voters.", *last.loss);
 }
 
 void add_workers(Metrics& metrics, const coord::Status& status) {
   using Worker = coord::WorkerStatus;
   metrics.of_workers(status, "pride_worker_live", "gauge", "1 if it has called recently.",
                      [](const Worker& w) { return w.live ? 1 : 0; });
-  metrics.of_workers(status, "pride_worker_ballots_counted_total", "counter", "Counted.",
+  metrics.of_workers(status, "pride_worker_ballots_counted_total", "counter", "Ballots counted.",
                      [](const Worker& w) { return w.counted; });
-  metrics.of_workers(status, "pride_worker_ballots_late_total", "counter", "Too late.",
+  metrics.of_workers(status, "pride_worker_ballots_late_total", "counter",
+                     "Ballots after their round had closed.",
                      [](const Worker& w) { return w.late; });
-  metrics.of_workers(status, "pride_worker_weight", "gauge", "Votes.",
+  metrics.of_workers(status, "pride_worker_weight", "gauge", "Votes of the worker.",
                      [](const Worker& w) { return w.weight; });
-  metrics.of_workers(status, "pride_worker_bytes_in_total", "counter", "Bytes from it.",
+  metrics.of_workers(status, "pride_worker_bytes_in_total", "counter", "Bytes from the worker.",
                      [](const Worker& w) { return w.bytes_in; });
   metrics.of_workers(status, "pride_worker_bytes_out_total", "counter", "Bytes to it.",
                      [](const Worker& w) { return w.bytes_out; });

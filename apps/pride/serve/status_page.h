@@ -15,7 +15,7 @@ struct StatusFacts {
   std::string program;  // "pride 0.1.0 (abc1234)"
   std::string listen;
   bool certificates = false;
-  std::int64_t certificate_until = 0;    // in seconds of Unix time; 0: there is none
+  std::int64_t certificate_until = 0;    // in seconds of Unix time; 0: no certificate
   std::vector<std::string> orders = {};  // serve/control.h
   double up_s = 0;
   double disk_free = 0;  // bytes, for the journal
@@ -24,14 +24,14 @@ struct StatusFacts {
 nlohmann::ordered_json status_json(const coord::Status& status, const EventLog& log,
                                    const StatusFacts& facts);
 
-// docs/federated.md lists the names.
+// Metrics for Prometheus; docs/federated.md lists the names.
 std::string metrics_text(const coord::Status& status, const EventLog& log,
                          const StatusFacts& facts);
 
-// The same for all coordinators: it contains script and style and fetches only /status.json.
+// The page, equal for all coordinators: it has script and style and fetches /status.json.
 std::string status_page();
 
-// Files that are compiled into the program.
+// Texts of files that are compiled into the program.
 extern const char* const kStatusHtml;
 extern const char* const kStatusJs;
 extern const char* const kStatusCss;

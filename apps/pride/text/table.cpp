@@ -10,7 +10,7 @@
 
 namespace pride::app {
 
-constexpr double kSameBytes = 0.02;  // frames and padding are no difference worth a ratio
+constexpr double kSameBytes = 0.02;  // frames and padding differ by less
 
 std::size_t width_of(const std::string& text) {
   return static_cast<std::size_t>(std::ranges::count_if(text, begins_letter));

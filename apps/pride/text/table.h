@@ -10,10 +10,10 @@
 
 namespace pride::app {
 
-// Of bytes of UTF-8.
+// True if this byte of UTF-8 begins a character.
 inline bool begins_letter(char c) { return (static_cast<unsigned>(c) & 0xC0U) != 0x80U; }
 
-// Columns on the screen: letters of UTF-8, not bytes.
+// Columns on the screen: characters of UTF-8, not bytes.
 std::size_t width_of(const std::string& text);
 
 struct Spread {
@@ -27,7 +27,7 @@ Spread spread_of(const std::vector<double>& values);
 // "1.694 ± 0.017"; without the deviation if there is one value only.
 std::string spread_text(const std::vector<double>& values);
 
-// 1.25, 1 -> "1.2": so many digits after the point.
+// 1.25, 1 -> "1.2": `digits` digits after the point.
 std::string decimals(double number, int digits);
 
 // 1234567.4 -> "1,234,567"
@@ -40,10 +40,10 @@ std::string ratio_text(double bytes, double ring);
 // Bytes that a rank sends in one fp32 ring all-reduce of n values: 2 (N-1)/N 4n.
 double fp32_ring_bytes(double n, int world);
 
-// The cell with blanks up to `width` columns of the screen, on its left if `right`.
+// The cell filled with blanks to `width` columns of the screen; on its left side if `right`.
 std::string padded(const std::string& cell, std::size_t width, bool right = false);
 
-// One row of cells a line, the first row being the head, padded to equal width. Columns from
+// One line per row of cells, padded to equal width; the first row is the head. Columns from
 // `first_number` on are flush right.
 std::string markdown_table(const std::vector<std::vector<std::string>>& rows,
                            std::size_t first_number);

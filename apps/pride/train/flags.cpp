@@ -21,8 +21,8 @@
 namespace pride::app {
 namespace {
 
-// Error text for the value of a flag, which CLI11 itself would let pass: it throws what std::stoll
-// does, or from 2.4 on sets errno.
+// Error text for a flag's value that is not a boolean, because CLI11 itself accepts it. Its
+// to_flag_value() throws as std::stoll does, or from 2.4 on sets errno.
 std::string neither_true_nor_false(const std::string& value) {
   errno = 0;
   try {
@@ -44,7 +44,7 @@ bool shows_default(const Flag& flag, const T& value) {
 template <typename T>
 CLI::Option* add(CLI::App& app, const Flag& flag, T& value) {
   using Value = typename NumberIn<T>::type;
-  // the name of `pride serve`'s flag
+  // `pride serve` has --certs, too
   const std::string name = "--" + flag.name + (flag.name == "certificates" ? ",--certs" : "");
   CLI::Option* option = nullptr;
   if constexpr (std::is_same_v<T, std::optional<bool>>) {
@@ -57,7 +57,7 @@ CLI::Option* add(CLI::App& app, const Flag& flag, T& value) {
     option = app.add_flag(name, value, help_of(flag));
   } else {
     option = app.add_option(name, value, help_of(flag));
-    // of others than integers the table's limits are checked with the settings
+    // check(TrainOptions) checks the table's limits of other types
     if constexpr (std::is_integral_v<Value>) {
       option->transform(number_reader<Value>({flag.rules.lowest, flag.rules.highest}));
     } else if constexpr (std::is_floating_point_v<Value>) {
@@ -105,10 +105,10 @@ std::string place(const std::string& file, const toml::node& node) {
   return concat(file, ":", node.source().begin.line);
 }
 
-// values that the command line's parser would accept or convert, but that are mistakes
+// Refuses values that the command line's parser would accept or convert, but that are mistakes.
 void check_kind(const CLI::Option& option, const toml::node& node, const std::string& where,
                 const std::string& key) {
-  // "TEXT", or with what checks say of themselves "TEXT:{raise,skip}"
+  // "TEXT", or with the description of a check "TEXT:{raise,skip}"
   const std::string named = option.get_type_name();
   const std::string type = named.substr(0, named.find(':'));
   const auto need = [&](bool is_right, const char* kind) {
@@ -116,12 +116,12 @@ void check_kind(const CLI::Option& option, const toml::node& node, const std::st
   };
   if (option.get_items_expected_max() == 0) return need(node.is_boolean(), "true or false");
   if (type == "TEXT") return need(node.is_string(), "a string");
-  // in quotes too, as experiment files have it
+  // also in quotes, as in experiment files
   const bool quoted = node.is_string() && number_of(node.as_string()->get());
   if (type == "FLOAT") return need(node.is_number() || quoted, "a number");
   if (type.ends_with("|auto"))
     return need(node.is_integer() || node.is_string(), "an integer or \"auto\"");
-  // no flag may fall through to this by mistake
+  // a new type of flag needs a rule above
   PRIDE_CHECK(type == "INT" || type == "UINT", "--", key, " takes ", named,
               ", unknown to --config");
   need(node.is_integer(), "an integer");
@@ -142,7 +142,7 @@ void add_values(CLI::Option& option, const toml::node& node, const std::string& 
   for (const toml::node& item : *list) add(item);
 }
 
-// flags that contradict one given on the command line give way to it
+// True if a flag given on the command line excludes this one.
 bool outvoted(const CLI::Option& option, const std::set<const CLI::Option*>& given) {
   for (const CLI::Option* rival : option.get_excludes()) {
     if (given.contains(rival)) return true;

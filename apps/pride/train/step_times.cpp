@@ -82,10 +82,10 @@ class StepRunner {
 
   void add_no_exchange() {
     TrainOptions options = how_.options;
-    options.method = "dlion-vote";  // alone, Lion itself
+    options.method = "dlion-vote";  // with one rank this is Lion
     options.overlap = false;
     add(kNoExchange, *alone_.front(), make_plan(options, 1, plan_.task).optimizer);
-    steps_.back().row.bucket_coords = 0;  // no ranks to be equal with
+    steps_.back().row.bucket_coords = 0;  // so that time_steps() compares no hashes
   }
 
   void add(const std::string& name, Communicator& comm, OptimizerOptions options) {
@@ -109,7 +109,7 @@ class StepRunner {
                     how_.options.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
   }
 
-  // For a GPU's work, which calls only queue.
+  // Waits for the GPU: calls only queue its work.
   void wait() const {
     if (device_.is_cpu()) return;
     const c10::impl::VirtualGuardImpl guard(device_.type());
@@ -168,10 +168,10 @@ Layout model_layout(const TrainOptions& options) {
 
 namespace {
 
-// Coordinates. A bucket costs more than its latencies: its threads, on all ranks, must each get a
-// core several times while backward keeps the cores busy.
+// Coordinates of the smallest bucket. A bucket costs more than its latencies: its threads, on all
+// ranks, must each get a core several times while backward keeps the cores busy.
 constexpr double kSmallest = 1 << 20;
-constexpr double kCounted = 1e6;  // coordinates whose bytes are counted, for those of all
+constexpr double kCounted = 1e6;  // coordinates whose bytes are counted; more are extrapolated
 
 PlanMethod method_of(const TrainPlan& plan) {
   return {plan.options.method, plan.optimizer.options};
@@ -183,7 +183,7 @@ double bytes_per_step(const PlanMethod& method, int world, double coords) {
   return bytes_of(method, world, some, static_cast<std::size_t>(some)) * (coords / some);
 }
 
-// Sets the measured network for a method that chooses the route of a bucket by it. True if it does.
+// Sets round_bytes of the measured network, if the method chooses routes by it. True if it does.
 bool set_round_bytes(const NetworkModel& network, TrainPlan& plan) {
   const std::size_t given = plan.optimizer.options.size();
   plan.optimizer.options = on_network(method_of(plan), network, plan.world).options;
@@ -213,7 +213,7 @@ int buckets_for(double bytes_s, double latency_s, double coords) {
 void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   if (o.bucket_mb || o.bucket_coords || comm.size() == 1 || comm.transport() == "threads") return;
-  // with the tensors' alignment; otherwise the last one would be an extra bucket
+  // includes the tensors' alignment; without it the rest would be an extra bucket
   const Layout layout = layout_of(*plan.task->model().make(), o.decay_all);
   const auto coords = static_cast<double>(layout.flat_size());
   const NetworkFacts facts = measure_network(comm, kBriefly);

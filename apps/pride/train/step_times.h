@@ -32,14 +32,14 @@ std::vector<StepRow> bench_steps(Communicator& comm, const StepBench& how);
 // Tensors of the model in `rows`' runs. Local.
 Layout model_layout(const TrainOptions& options);
 
-// Sets plan.optimizer.bucket_coords and adds a note that says why, unless a flag did or there is no
-// network (one rank, or threads). So with round_bytes, the option of methods that choose the route
-// of a bucket. Measures for about a second. Collective; the same on all ranks.
+// Sets plan.optimizer.bucket_coords from the measured network, and round_bytes, the option of
+// methods that choose the route of a bucket. Adds notes with the reasons. Does nothing if a flag
+// sets the size or there is no network (one rank, or threads). Takes about a second. Collective.
 void choose_bucket_size(Communicator& comm, TrainPlan& plan);
 
 // The number of buckets with the least exposed time: each costs its latencies, and the last one is
-// exposed, so sqrt(bytes_s / latency_s). At least 1; of buckets with at least 1,048,576
-// coordinates.
+// exposed, so sqrt(bytes_s / latency_s). At least 1; at most coords / 1,048,576, so that buckets
+// are not too small.
 int buckets_for(double bytes_s, double latency_s, double coords);
 
 }  // namespace pride::app

@@ -24,7 +24,7 @@ inline toml::table parse_toml(std::string_view text, const std::string& file) {
   }
 }
 
-// None of a table, a list or a date.
+// The value as on the command line; none for a table, a list or a date.
 inline std::optional<std::string> toml_text(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return std::to_string(number->get());

@@ -10,12 +10,12 @@
 extern "C" {
 #endif
 
-/* Grows when a function, an enumerator or the last member of a struct is added. Existing ones keep
- * their meaning and place as long as the library's name ends in .so.1. */
+/* This number grows when a function, an enumerator or a last member of a struct is added. Existing
+ * ones keep meaning and place as long as the library's name ends in .so.1. */
 #define PRIDE_C_VERSION 8
 
-/* The result of every function that can fail. Except for PRIDE_OK and PRIDE_PENDING
- * pride_last_error() has the text. No C++ exception leaves the library. */
+/* The result of every function that can fail. For all but PRIDE_OK and PRIDE_PENDING,
+ * pride_last_error() returns the text. No C++ exception leaves the library. */
 enum {
   PRIDE_OK = 0,
   PRIDE_PENDING = 1,    /* not complete within the time given; call again */
@@ -27,7 +27,7 @@ enum {
   PRIDE_INTERNAL_ERROR = 7
 };
 
-/* Text of the calling thread's last failed call, until its next failed call; never NULL. */
+/* Text of the calling thread's last failed call, valid until its next failed call; never NULL. */
 PRIDE_API const char* pride_last_error(void);
 
 PRIDE_API uint32_t pride_c_version(void);  /* PRIDE_C_VERSION of the library */
@@ -57,15 +57,15 @@ typedef struct pride_tensor {
   int32_t group;
 } pride_tensor;
 
-/* The numbers of all coordinates: tensor i has flat coordinates offset .. offset + n - 1,
- * and zeros follow up to a multiple of 64. The same on all ranks. */
+/* Numbers the coordinates of all tensors: tensor i has flat coordinates offset .. offset + n - 1,
+ * followed by zeros up to a multiple of 64. Equal on all ranks. */
 typedef struct pride_layout pride_layout;
 
 PRIDE_API int pride_layout_create(const pride_tensor* tensors, uint64_t n, pride_layout** out);
-/* The same of a part of a larger model, e.g. of shards: first_coords[i] is the flat coordinate of
- * the first value of tensor i in the layout of the whole model. Ties, zeros and rounding of a
- * coordinate take the random bits that they have there. The same on all ranks that vote together.
- * NULL: as pride_layout_create(). Since PRIDE_C_VERSION 6. */
+/* The layout of a part of a larger model, e.g. of shards. first_coords[i] is the flat coordinate of
+ * the first value of tensor i in the layout of the whole model; it keys the random bits of ties,
+ * zeros and rounding. It must be equal on all ranks that vote together. NULL: as
+ * pride_layout_create(). Since PRIDE_C_VERSION 6. */
 PRIDE_API int pride_layout_create_part(const pride_tensor* tensors, const uint64_t* first_coords,
                                        uint64_t n, pride_layout** out);
 PRIDE_API void pride_layout_destroy(pride_layout* layout); /* NULL is allowed, as everywhere */
@@ -76,9 +76,9 @@ PRIDE_API uint64_t pride_layout_digest(const pride_layout* layout);    /* names,
 PRIDE_API int pride_layout_slot(const pride_layout* layout, uint64_t tensor, uint64_t* offset,
                                 uint64_t* n);
 
-/* 64-bit digest of the bits of the float32 values of all tensors, without padding. For the
- * parameters of a healthy run it is equal on all ranks. `values` has pride_layout_flat_size() of
- * them. */
+/* 64-bit digest of the bits of all tensors' float32 values, without padding. `values` is a flat
+ * buffer of pride_layout_flat_size() floats. The digest of the parameters is equal on all ranks of
+ * a healthy run. */
 PRIDE_API int pride_hash(const pride_layout* layout, const float* values, uint64_t* out);
 
 /* 64-bit digest of the concatenated bytes of n arrays; arrays with data NULL are skipped. Since

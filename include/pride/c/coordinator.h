@@ -1,5 +1,5 @@
-/* Workers of a coordinator (`pride serve`) in pride's C interface. libpride_coord.so is libpride.so
- * with gRPC: link it instead of libpride.so, whose pride_coordinator_connect() refuses. Since
+/* Workers of a coordinator (`pride serve`) in pride's C interface. Link libpride_coord.so, which is
+ * libpride.so with gRPC; in libpride.so pride_coordinator_connect() always fails. Since
  * PRIDE_C_VERSION 4. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PRIDE_C_COORDINATOR_H
@@ -18,25 +18,25 @@ typedef struct pride_coordinator_address {
   uint32_t struct_size;     /* sizeof(pride_coordinator_address) */
   int32_t reserved;         /* 0 */
   const char* host_port;    /* "coordinator.example.org:4770" */
-  const char* certificates; /* folder of `pride certs worker`; NULL: none, on this machine only */
+  const char* certificates; /* folder of `pride certs worker`; NULL: only to this machine */
   const char* name;         /* of this worker in the run; NULL: its certificate's */
-  const char* secret_file;  /* proves that a restart is the same worker; NULL: a new one */
-  int64_t patience_ms;      /* how long calls are repeated; above 0 */
-  /* Called with a line for people, by the thread inside a function of pride, while the coordinator
-   * cannot be reached: after 5 s, then every 10 s; or NULL. Until pride_coordinator_destroy(). */
+  const char* secret_file;  /* identifies the worker after a restart; NULL: it is a new worker */
+  int64_t patience_ms;      /* time during which a failed call is repeated; above 0 */
+  /* NULL, or called with a line for the user while the coordinator cannot be reached: after 5 s,
+   * then every 10 s, on the thread that called pride. Valid until pride_coordinator_destroy(). */
   void (*notice)(void* user, const char* text);
   void* user; /* first argument of notice */
 } pride_coordinator_address;
 
 PRIDE_API int pride_coordinator_connect(const pride_coordinator_address* address,
                                         pride_coordinator** out);
-/* After the optimizer. */
+/* Destroy the optimizer first. */
 PRIDE_API void pride_coordinator_destroy(pride_coordinator* coordinator);
 
-/* An optimizer whose exchanges are rounds of the coordinator's run. All functions of optimizers
- * accept it. pride_optimizer_broadcast() joins the run, before the first step and after each load.
- * Parameters are then the run's, and steps_done is at the open round. `settings`: a text that must
- * be equal on all workers, or NULL. */
+/* Makes an optimizer whose exchanges are rounds of the coordinator's run. All functions of
+ * optimizers accept it. Call pride_optimizer_broadcast() before the first step and after each load:
+ * it joins the run, overwrites the parameters with the run's and sets steps_done to the open round.
+ * `settings`: a text that must be equal on all workers, or NULL. */
 PRIDE_API int pride_optimizer_create_worker(pride_coordinator* coordinator,
                                             const pride_layout* layout,
                                             const pride_options* options, const char* settings,
@@ -45,18 +45,18 @@ PRIDE_API int pride_optimizer_create_worker(pride_coordinator* coordinator,
 /* This worker's number in the run it has joined. */
 PRIDE_API int32_t pride_optimizer_worker(const pride_optimizer* optimizer);
 
-/* The result of a round. */
+/* The fate of this worker's ballot in a round. */
 typedef struct pride_round {
   uint32_t struct_size;    /* set by the caller: sizeof(pride_round) */
   int32_t counted;         /* this worker's ballot was counted */
-  int64_t round;           /* 0 for the first; -1: the last step ended none */
-  int64_t replayed;        /* later rounds, whose records this worker applied */
-  int32_t voters;          /* whose ballots were counted */
-  int32_t took_parameters; /* from the coordinator */
+  int64_t round;           /* 0 for the first; -1: the last step ended no round */
+  int64_t replayed;        /* number of later rounds whose records this worker applied */
+  int32_t voters;          /* number of counted ballots */
+  int32_t took_parameters; /* this worker adopted the coordinator's parameters */
   const char* why_not;     /* "late", ...; empty if counted; valid until the next step */
 } pride_round;
 
-/* Of the last step. */
+/* The round that the last step ended. */
 PRIDE_API int pride_optimizer_round(const pride_optimizer* optimizer, pride_round* out);
 
 #ifdef __cplusplus

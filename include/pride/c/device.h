@@ -9,17 +9,17 @@
 extern "C" {
 #endif
 
-/* A CUDA GPU by its number, with its own queue. PRIDE_INVALID, with the reason, if it cannot be
- * used: no driver, no NVRTC, no such GPU. */
+/* Opens a CUDA GPU by its number, with its own queue. PRIDE_INVALID, with the reason, if the GPU
+ * cannot be used: no driver, no NVRTC, no such GPU. */
 typedef struct pride_device pride_device;
 PRIDE_API int pride_cuda_device(int32_t number, pride_device** out);
-/* Optimizers that were made with it keep it. */
+/* Optimizers that were made with the device keep it open. */
 PRIDE_API void pride_device_destroy(pride_device* device);
 PRIDE_API const char* pride_device_name(const pride_device* device); /* "cuda:0 (...)" */
-/* Bytes per second of the device's copies, measured for `seconds` and more each: within its memory,
- * read and written, and the slower of to and from the page-locked memory of the host. Copies are of
- * `bytes`, but of at most 256 MiB to and from the host. Meanwhile twice `bytes` of the device's
- * memory are held. Since PRIDE_C_VERSION 8. */
+/* Measures bytes per second of copies, for at least `seconds` each. memory: within the device's
+ * memory, read and written. link: to or from page-locked memory of the host, whichever is slower.
+ * Copies are of `bytes`; those to and from the host are of at most 256 MiB. It allocates twice
+ * `bytes` on the device, and frees them. Since PRIDE_C_VERSION 8. */
 PRIDE_API int pride_device_rates(pride_device* device, uint64_t bytes, double seconds,
                                  double* memory, double* link);
 
@@ -32,7 +32,7 @@ typedef struct pride_matrices {
   int32_t reserved; /* 0 */
 } pride_matrices;
 /* Replaces each matrix by its Newton-Schulz iterate, in work that it queues on `stream` (a
- * CUstream). Not 0: it failed and has written why, at most `size` bytes with their 0. */
+ * CUstream). Returns 0, or not 0 with the reason in `why`: at most `size` bytes with its NUL. */
 typedef int (*pride_orthogonalise)(void* user, const pride_matrices* matrices, void* stream,
                                    char* why, uint64_t size);
 

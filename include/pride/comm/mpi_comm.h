@@ -13,8 +13,8 @@ namespace pride {
 
 // Initialises MPI, requesting MPI_THREAD_MULTIPLE, and finalises it at its end. If MPI is
 // initialised already, it does neither; such a program needs no MpiEnvironment. Destroy it after
-// all MPI communicators of pride. If a world of this process has failed, it does not finalise MPI,
-// which would wait for all ranks; when the process exits, the launcher ends the job.
+// all MPI communicators of pride. If a world of this process has failed, it does not finalise MPI:
+// that would wait for all ranks. When the process exits, the launcher ends the job.
 class MpiEnvironment {
  public:
   MpiEnvironment();
@@ -22,8 +22,8 @@ class MpiEnvironment {
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
 
-  // True if MPI granted MPI_THREAD_MULTIPLE. OptimizerOptions::overlap needs it, and threads that
-  // call MPI at the same time.
+  // True if MPI granted MPI_THREAD_MULTIPLE. OptimizerOptions::overlap needs it, as do programs
+  // that call MPI on several threads.
   bool thread_multiple() const noexcept { return thread_multiple_; }
 
  private:

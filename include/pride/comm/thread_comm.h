@@ -10,13 +10,13 @@
 
 namespace pride {
 
-// The N ends of a world whose ranks live in this process. REQUIRES: 1 <= size <= 1024.
-// A send is copied once, by the receiver, straight from the sender's buffer.
+// Makes a world of `size` ranks in this process and returns the communicator of each rank.
+// REQUIRES: 1 <= size <= 1024. The receiver copies each message once, from the sender's buffer.
 std::vector<std::unique_ptr<Communicator>> make_thread_world(int size);
 
 // Runs `body` on `size` threads, each with its own rank's communicator, and joins them. An
-// exception on one rank releases the others; the first one thrown is rethrown here (a rank's own
-// error in preference to the CommErrors it caused on others).
+// exception on one rank fails the world, so the others' waits end. Rethrows one exception; a rank's
+// own error comes before the CommErrors that it caused on others.
 void run_world(int size, const std::function<void(Communicator&)>& body);
 
 }  // namespace pride

@@ -12,32 +12,31 @@
 namespace pride {
 
 struct CoordinatorAddress {
-  std::string host_port =
-      {};  // "host:4770", "[::1]:4770"; the worker dials, nobody dials the worker
+  std::string host_port = {};  // "host:4770", "[::1]:4770"; only the worker opens connections
 
   // Folder with ca.pem, cert.pem and key.pem, as `pride certs worker` makes them. Empty: no TLS,
   // and host_port must be on the loopback interface.
   std::string certificates = {};
 
-  // This worker's name in the run: at most 64 letters, digits, '.', '_' and '-'. The certificate,
-  // if there is one, has the name; then this is empty or equal.
+  // This worker's name in the run: at most 64 letters, digits, '.', '_' and '-'. With a certificate
+  // it must be empty or equal to the certificate's name.
   std::string name = {};
 
-  // File with 16 bytes that prove to the coordinator that this is the same worker. If missing, it
-  // is created, readable only by its owner. Empty: random bytes of this process, so the name is
-  // lost when it ends.
+  // File with 16 bytes that identify this worker after a restart. If it is missing, it is created,
+  // readable only by its owner. Empty: random bytes of this process, so a restart cannot use the
+  // same name.
   std::string secret_file = {};
 
   // How long calls are repeated while the coordinator cannot be reached. A round that waits for
   // other workers may take longer. REQUIRES: > 0.
   std::chrono::milliseconds patience{600'000};
 
-  // Called with a line for people by the thread that repeats a call, while the coordinator cannot
-  // be reached: after 5 s, then every 10 s.
+  // Called with a line for the user while the coordinator cannot be reached: after 5 s, then every
+  // 10 s. The thread that repeats the call makes it.
   std::function<void(const std::string&)> on_notice = {};
 
-  // Checked every few seconds while a call waits or is repeated. Once it is true, the call throws
-  // CommError. For interrupts.
+  // For interrupts: called every few seconds while a call waits or is repeated. If it returns true,
+  // the call throws CommError.
   std::function<bool()> gives_up = {};
 };
 

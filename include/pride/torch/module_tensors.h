@@ -38,8 +38,8 @@ struct NamedParameter {
 enum class RunOn { kAuto, kHost, kDevice };
 
 // Holds handles of the parameters. Each call reads their present addresses, so set_data(), loads
-// and copies between calls are allowed. Optimizer::save() reads bfloat16 parameters at their
-// addresses of the last call: after set_data() call read() with Optimizer::place() before it.
+// and copies between calls are allowed. Optimizer::save() reads bfloat16 parameters at the
+// addresses of the last call: after set_data(), call read() with Optimizer::place(), then save().
 //
 // Dense row-major tensors are read and written in place if they are in CPU memory, or on the GPU
 // that run_on() has chosen. Tensors with other strides are copied. So are tensors of a GPU if the

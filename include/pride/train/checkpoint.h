@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A folder OUT/checkpoints/step-<n> holds model.safetensors, state-rank<k>.safetensors for each
-// rank (of personal tensors personal.safetensors) and checkpoint.json, which has a hash of each of
-// them and of itself. The folder gets its name once all of it is on disk.
+// rank, personal.safetensors if there are personal tensors, and checkpoint.json with a hash of each
+// file and of itself. The folder gets its name once all of it is on disk.
 #pragma once
 
 #include <filesystem>
@@ -28,8 +28,8 @@ void save_parameters(const std::filesystem::path& file, const Layout& layout,
 void load_parameters(const std::filesystem::path& file, const Layout& layout,
                      std::span<float> params);
 
-// The content of a checkpoint, beside facts. The optimizer's tensors are the first ones of the
-// layout. The others are personal and have their own optimizer.
+// The tensors and optimizers of a checkpoint. The first tensors of the layout are `optimizer`'s.
+// The rest is personal and has the optimizer `personal`.
 struct Kept {
   const Layout& layout;
   std::span<const Tensor> params;  // all
@@ -37,11 +37,11 @@ struct Kept {
   Optimizer* personal = nullptr;
 };
 
-// model.safetensors in `folder`, and config.json if the task has one.
+// Writes model.safetensors to `folder`, and config.json if the task has one.
 void save_model(const std::filesystem::path& folder, const Task& task, const Kept& kept);
 
-// Then removes all checkpoints except the newest options.keep_checkpoints and the one with the
-// lowest `loss` (of an evaluation after the same step). Collective. Throws DataError.
+// Writes a checkpoint. Then keeps the newest options.keep_checkpoints and the one with the lowest
+// `loss` (of an evaluation after its step), and removes the others. Collective. Throws DataError.
 void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept,
                      std::int64_t ahead, std::optional<double> loss = std::nullopt);
 
@@ -52,8 +52,8 @@ struct Resumed {
   std::vector<std::string> notes;  // skipped damaged checkpoints, changed settings
 };
 
-// Loads this rank's part of the checkpoint options.resume (with options.resume_local from the
-// states of all ranks): that folder, or the newest one in an --out folder that is undamaged on
+// Loads this rank's part of a checkpoint; with options.resume_local, from the states of all ranks.
+// options.resume is its folder, or an --out folder: then the newest checkpoint that is undamaged on
 // every rank. The ranks then compare the hash of their parameters with each other and with
 // checkpoint.json. Collective. Throws InvalidArgument if the checkpoint is of another method, seed
 // or step length, or, without options.resume_local, of another number of ranks; DataError, on all

@@ -15,8 +15,8 @@
 
 namespace pride::train {
 
-// How a parameter starts. Normal values have mean 0; truncated ones lie within two deviations.
-// kKeep: the present values.
+// A parameter's initial values. Normal ones have mean 0; truncated ones lie within two deviations.
+// kKeep: the present values stay.
 struct Init {
   enum class Kind { kConstant, kNormal, kTruncatedNormal, kKeep } kind = Kind::kConstant;
   double value = 0;  // the constant, or the standard deviation
@@ -44,11 +44,11 @@ class Model {
   // width) -> (batch, classes). Throws InvalidArgument on a wrong shape.
   virtual at::Tensor logits(const at::Tensor& input) = 0;
 
-  // Only the rows `places` (int64) of these logits, as rows (batch * length, vocabulary); cheaper
-  // if the model supports it.
+  // The rows `places` (int64) of logits(input) reshaped to (batch * length, vocabulary). Models
+  // that override it compute only those.
   virtual at::Tensor logits_at(const at::Tensor& input, const at::Tensor& places);
 
-  // Called before steps or before an evaluation: for models with dropout and similar layers.
+  // Called with false before an evaluation and with true after it: for dropout and similar layers.
   virtual void set_training(bool) {}
 
   // In declaration order, which is the canonical order of coordinates.
@@ -83,7 +83,7 @@ struct ModelInput {
   std::vector<std::string> labels = {};       // names of the classes; empty: not known
 };
 
-// A model as a run sees it: its constructor and its description.
+// The constructor and the description of a run's model.
 struct ModelMaker {
   std::string name = {};
   Facts size = {};           // layers, width ...; equal on all ranks of a job

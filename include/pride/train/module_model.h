@@ -19,8 +19,8 @@ inline std::mutex& generator_mutex() {
   return mutex;
 }
 
-// A module whose forward(input) gives logits. Its parameters keep the constructor's values. Those
-// of one dimension, and embeddings, are not decayed.
+// A module whose forward(input) returns logits. Parameters keep the constructor's values.
+// Parameters of one dimension, and embeddings, are not decayed.
 template <typename Net>
 class ModuleModel : public Model {
  public:

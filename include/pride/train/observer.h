@@ -20,7 +20,7 @@
 
 namespace pride::train {
 
-// Seconds of one step by stage. Data: waiting for the batch or making it. Backward: forward,
+// Seconds of one step by stage. `data`: waiting for the batch, or making it. `backward`: forward,
 // backward, clipping.
 struct StageTimes {
   double data = 0, backward = 0, encode = 0, exchange = 0, apply = 0;
@@ -89,14 +89,14 @@ struct WorldStep {
 // Facts about a run before its first step.
 struct RunStart {
   std::int64_t step = 0;           // steps done by the resumed run
-  int saved_by = 0;                // its workers; 0: not resumed
+  int saved_by = 0;                // workers of the resumed run; 0: not resumed
   bool finished = false;           // no step is left, and options.out has the results
   std::vector<std::string> notes;  // skipped damaged checkpoints, changed settings
   std::string transport;
   std::int64_t n_parameters = 0;
   std::uint64_t state_floats = 0;
   Cost cost;                          // per step
-  std::map<std::string, int> routes;  // number of buckets per route; empty: alone
+  std::map<std::string, int> routes;  // number of buckets per route; empty: one rank
   std::vector<TensorSlot> tensors;
 };
 
@@ -122,7 +122,7 @@ class Observer {
  public:
   virtual ~Observer() = default;
 
-  // A line for people while the run waits: its coordinator cannot be reached.
+  // Called with a line for the user while the run waits for a coordinator that it cannot reach.
   virtual void on_notice(const std::string&) {}
   // Called right before the first step. The plan lives until on_end() has returned.
   virtual void on_start(const TrainPlan&, const RunStart&) {}
@@ -138,7 +138,7 @@ using Observers = std::vector<std::shared_ptr<Observer>>;
 // decisions.
 std::shared_ptr<Observer> progress_line();
 
-// metrics.jsonl and summary.json in options.out. Throws InvalidArgument on_start if it is empty.
+// metrics.jsonl and summary.json in options.out. on_start() throws InvalidArgument if it is empty.
 std::shared_ptr<Observer> json_lines();
 
 // An event file of TensorBoard in options.tensorboard. Throws InvalidArgument if it is empty.

@@ -47,16 +47,15 @@ struct TrainOptions {
   std::string vote_weight = "equal";  // or "samples": of a worker's data
   // Simulates workers that join and leave: the share of workers in each round.
   double participation = 1;
-  std::string absent = "replay";  // or "stale": those that sat out never have the round's result
+  std::string absent = "replay";  // or "stale": absent workers never apply the round's result
   std::optional<double> epochs = {};
   std::optional<std::int64_t> steps = {};
   std::uint64_t seed = 0;
 
   // A coordinator instead of other workers: this process is one worker of its run.
   std::string coordinator = {};   // "host:port"; empty: none
-  std::string certificates = {};  // folder; empty: none, for a coordinator of this machine
-  std::string worker_name =
-      {};  // this worker's; empty: from the certificate, or from host and process
+  std::string certificates = {};  // folder; empty: none, only for a coordinator on this machine
+  std::string worker_name = {};   // empty: from the certificate, or from host and process
   std::optional<int> shards = {}, shard = {};  // number of parts of the data; this worker's part
   std::string personal = {};  // patterns of tensors that are never sent; empty: none
 
@@ -65,14 +64,14 @@ struct TrainOptions {
   std::int64_t save_every = 0;                    // steps; 0: never
   std::int64_t keep_checkpoints = 3;              // the newest, and the best; 0: all
   std::string resume = {};
-  std::string resume_local = {};  // "keep", "average", "reset"; empty: as many workers as before
+  std::string resume_local = {};  // "keep", "average", "reset"; empty: needs as many workers
 
   std::string out = {};  // folder of results; empty: none
   bool overwrite = false;
   std::string tensorboard = {};  // folder of event files; empty: none
   std::int64_t log_every = 10;
   bool quiet = false, json = false;
-  std::string config = {};  // TOML file with flags that are not on the command line
+  std::string config = {};  // TOML file with flags; the command line overrides them
 
   std::optional<double> bucket_mb = {};
   std::optional<std::int64_t> bucket_coords = {};

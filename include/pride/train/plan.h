@@ -41,8 +41,8 @@ constexpr int group_of(bool decay, bool decay_all) noexcept { return decay || de
 // The names, shapes and groups of the model's parameters.
 Layout layout_of(const Model& model, bool decay_all = false);
 
-// The default of "freeze_steps", for a method that begins with dense steps and then freezes its
-// second moment. Nothing for other methods.
+// The default of the option "freeze_steps", after which a method with dense first steps freezes its
+// second moment. Empty for other methods.
 std::optional<std::int64_t> default_freeze_steps(const MethodInfo& method,
                                                  const OptimizerOptions& given, std::int64_t steps);
 

@@ -42,7 +42,7 @@ class Sampler {
   // Throws InvalidArgument if a rank would have no sample.
   Sampler(std::size_t n_samples, std::span<const std::uint16_t> labels, SamplerOptions options);
 
-  // Draws number [first, first + out.size()) of this rank's sequence.
+  // Writes draws first, first + 1, ... of this rank's sequence to `out`.
   void draw(std::uint64_t first, std::span<Draw> out);
 
   // Draws of this rank that are one epoch: with replicate n_samples, otherwise n_samples / world.

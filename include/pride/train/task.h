@@ -23,7 +23,7 @@ struct Batch {
   at::Tensor input;        // the input of Model::logits
   at::Tensor target;       // int64, one class per row of the logits
   at::Tensor places = {};  // int64, the rows with a target; undefined: all
-  // Of a mixed batch: each row is `share` of its target's sample, the rest of `other`'s.
+  // With mixup: each row of `input` is share * its sample + (1 - share) * the sample of `other`.
   at::Tensor other = {};
   double share = 1;
 };
@@ -37,7 +37,7 @@ class BatchQueue {
   virtual std::size_t depth() const noexcept = 0;
   virtual void ask_train(std::span<const Draw> draws) = 0;
   virtual void ask_eval(std::size_t index) = 0;
-  // The oldest one; waits for it. Rethrows its maker's exception. REQUIRES: one was requested.
+  // Waits for the oldest requested batch; rethrows the exception of its maker. REQUIRES: it exists.
   virtual Batch take() = 0;
 };
 
@@ -45,7 +45,7 @@ class BatchQueue {
 struct EvalSums {
   double loss = 0;  // nats
   std::int64_t correct = 0, count = 0;
-  std::array<double, 8> own = {};  // of the task's own
+  std::array<double, 8> own = {};  // the task's other sums
 };
 
 // The description of the data in summary.json and in the first line of a run.
@@ -67,8 +67,8 @@ class Task {
   virtual std::span<const std::uint16_t> labels() const { return {}; }
   virtual Batch train_batch(std::span<const Draw> draws) const = 0;
 
-  // Mean over the batch's targets, with gradient: by default their cross-entropy, `smoothing` of
-  // each target spread over all classes.
+  // Mean loss over the batch's targets, with gradient. By default cross-entropy with label
+  // smoothing: `smoothing` of each target is spread over all classes.
   virtual at::Tensor loss(Model& model, const Batch& batch, double smoothing) const;
 
   // Batches of one evaluation, spread evenly over the evaluation set.
@@ -95,7 +95,7 @@ struct TaskInfo {
   std::string name = {}, about = {};  // for --task and its help
   std::string data = {};              // what --data is, for its help
   std::int64_t default_batch = 8;
-  std::vector<std::string> flags = {};  // settings that only some tasks have
+  std::vector<std::string> flags = {};  // of the settings of only some tasks, those of this one
   // Loads the data and determines the model. Throws DataError, InvalidArgument.
   std::function<std::unique_ptr<Task>(const TrainOptions&)> make = {};
 };

@@ -18,8 +18,8 @@ namespace pride::train {
 TrainResult run(const TrainOptions& options, std::shared_ptr<const Task> task = nullptr,
                 const Observers& observers = {});
 
-// The same as one worker of a coordinator's run, on this thread: options.coordinator names it for
-// people. `connect` is called after the settings are checked and options.out is made.
+// Trains as one worker of a coordinator's run, on this thread. `connect` opens the connection after
+// the settings are checked and options.out is made; options.coordinator only names it in texts.
 using Connect = std::function<std::shared_ptr<CoordinatorClient>()>;
 TrainResult run_worker(const TrainOptions& options, const Connect& connect,
                        std::shared_ptr<const Task> task = nullptr, const Observers& observers = {});
@@ -34,12 +34,12 @@ void prepare(Communicator& comm, TrainPlan& plan);
 TrainResult train_rank(Communicator& comm, const TrainPlan& plan, const Observers& observers = {});
 
 // Pins torch, OpenMP and BLAS to one thread each: workers are the parallelism, and sums then have
-// one order. run() and train_rank() call it. Call it yourself before any tensor exists if that is
-// too late, and again on each thread (torch keeps a setting per thread).
+// one order. run() and train_rank() call it. If your program makes tensors earlier, call it before
+// the first one, and on each thread (torch has a setting per thread).
 void pin_threads();
 
-// From now on SIGINT and SIGTERM stop the run after its step. A second one ends the process, and so
-// does the first one while data load. A signal that was ignored at the process's start stays
+// After this call SIGINT and SIGTERM stop the run after its step. A second signal ends the process,
+// as the first does while data load. A signal that was ignored when the process started stays
 // ignored.
 void catch_interrupts();
 

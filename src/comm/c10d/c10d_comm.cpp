@@ -29,7 +29,7 @@ std::uint64_t child_number(std::uint64_t parent, std::uint64_t nth) {
 
 class C10dComm final : public Communicator {
  public:
-  // members: ranks in the first world, this one's at `rank`
+  // members: ranks in the first world; members[rank] is this process
   C10dComm(std::shared_ptr<Links> links, std::uint64_t number, int rank, std::vector<int> members)
       : Communicator(rank, static_cast<int>(members.size())),
         links_(std::move(links)),
@@ -100,7 +100,7 @@ class C10dComm final : public Communicator {
     return entry;
   }
 
-  // True if it is done; throws if it cannot complete.
+  // True if the operation is done; throws if it cannot complete.
   bool concluded(std::uint64_t id, const Operation& op, Links::Standing standing) {
     switch (standing) {
       case Links::Standing::kPending:

@@ -61,7 +61,7 @@ Place place_from_env() {
   return place;
 }
 
-// libuv serves thousands of clients better, but not every libtorch 2.x has it (Debian's has not).
+// libuv serves thousands of clients better, but not every libtorch 2.x has it (Debian's lacks it).
 template <typename Options>
 void serve_without_libuv(Options& options) {
   if constexpr (requires { options.useLibUV; }) options.useLibUV = false;

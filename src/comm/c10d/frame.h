@@ -13,11 +13,11 @@
 
 namespace pride::process_group {
 
-// Tags of c10d. A process group has a connection to a peer for each interface and selects it by
-// tag: the otherwise unused tags reach all of up to eight.
+// Tags of c10d. A process group has one connection per peer and interface, and selects it by tag.
+// The eight unused tags reach the connections of up to eight interfaces.
 inline constexpr int kHeaderTag = 0, kBytesTag = 1, kFirstUnusedTag = 2, kLastUnusedTag = 9;
 
-// Timeout for c10d, whose default would close the connections of a world idle for half an hour.
+// c10d's default timeout would close the connections of a world that is idle for half an hour.
 inline constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365 * 10);
 
 enum Kind : std::int32_t { kMessage = 0x70726431, kHello, kFailure, kGoodbye };

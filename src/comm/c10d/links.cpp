@@ -17,8 +17,8 @@ using Fault = Operation::Fault;
 
 namespace {
 
-// Time for a failed rank's operations in progress to end, and for the last rank of a world to
-// receive the others' goodbyes. After an abort operations end at once, up to thread scheduling.
+// kGrace: for a failed rank's operations in progress to end. kGoodbyeTimeout: for the other ranks'
+// goodbyes. kCertain: after cut(), when operations end at once, up to thread scheduling.
 constexpr milliseconds kGrace{300}, kGoodbyeTimeout{2000}, kCertain{10'000};
 
 }  // namespace
@@ -115,8 +115,8 @@ bool Links::flushed() const {
   return std::all_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.sends.empty(); });
 }
 
-// A wait that times out makes Gloo close all connections: the only way to stop it in the middle of
-// a message, with the guarantee that the bytes are not touched afterwards.
+// Closes all connections, by waits that time out. Only this stops Gloo in the middle of a message
+// and guarantees that it does not touch the bytes afterwards.
 void Links::cut() noexcept {
   std::byte nothing{};
   for (int tag = kFirstUnusedTag; tag <= kLastUnusedTag; ++tag) {
@@ -125,7 +125,7 @@ void Links::cut() noexcept {
       try {
         post_receive(i, tag, &nothing, 1)->wait(milliseconds(1));
       } catch (...) {
-        // as intended, or closed already
+        // timed out as intended, or the connection was closed already
       }
     }
   }
@@ -251,7 +251,7 @@ Links::Standing Links::wait(Operation& op, std::chrono::steady_clock::time_point
   return conclude(op, now);
 }
 
-// An early message is copied by the waiting thread, so that the peer's thread can go on.
+// The waiting thread copies an early message, so that the peer's thread can continue.
 Links::Standing Links::conclude(Operation& op, Standing now) {
   if (now == Standing::kDone && op.arrival) {
     if (op.size > 0) std::memcpy(op.target, op.arrival->bytes.get(), op.size);

@@ -77,7 +77,7 @@ class Links {
   // the deadline, or if one left without a goodbye.
   void meet(std::chrono::steady_clock::time_point deadline);
 
-  // For each communicator, during its lifetime.
+  // Each communicator adds its waiter when constructed and removes it when destroyed.
   void add(Waiter& waiter);
   void remove(Waiter& waiter) noexcept;
 
@@ -103,7 +103,7 @@ class Links {
     WorkPtr work;
     Operation* op = nullptr;  // null: the operation has ended already
   };
-  struct Body {  // bytes in flight to an operation or an arrival; the other is null
+  struct Body {  // bytes in flight to an operation or to an arrival; one of the pointers is null
     WorkPtr work;
     Operation* op = nullptr;
     std::shared_ptr<Arrival> arrival;
@@ -120,7 +120,7 @@ class Links {
     std::condition_variable more_sends, more_bodies;
     bool here = false;    // hello received
     bool left = false;    // its stream to this rank has ended
-    bool broken = false;  // and so has the stream to it
+    bool broken = false;  // the stream to it has ended, too
     std::string end_reason;
     std::thread sends_watcher, bodies_watcher, header_taker;
   };
@@ -162,8 +162,8 @@ class Links {
 
   const EnginePtr engine_;
   const int rank_;
-  std::mutex post_mutex_;  // the order of posts; taken before mutex_
-  std::mutex mutex_;       // all below
+  std::mutex post_mutex_;  // keeps the order of posts; locked before mutex_
+  std::mutex mutex_;       // guards the members below
   std::vector<Peer> peers_;
   std::vector<Waiter*> waiters_;
   std::condition_variable

@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kDetour{100};
 
 }  // namespace
 
-// False if it failed; then the peer has an end reason. `lock` is released meanwhile.
+// Waits with `lock` released. False if the work failed; then the peer has an end reason.
 bool Links::wait_for(Peer& peer, const WorkPtr& work, std::unique_lock<std::mutex>& lock) {
   if (cut_) work->abort();
   lock.unlock();
@@ -185,8 +185,8 @@ void Links::mark_here(int peer) {
   settled_.notify_all();
 }
 
-// Fails the receives that wait for the peer. A broken connection may be caused by a rank that
-// failed: then its reason arrives, too. Gloo does not wake waits for bytes in flight.
+// Fails the receives that wait for the peer. If a rank's failure broke the connection, its reason
+// arrives within kDetour. Gloo does not wake waits for bytes in flight, so they are aborted.
 void Links::mark_left(int peer, const std::string& words, bool suddenly) {
   std::unique_lock lock(mutex_);
   if (suddenly) settled_.wait_for(lock, kDetour, [&] { return dead_ || stopping_; });

@@ -28,21 +28,21 @@ constexpr int kAtOnce = 64;              // connections accepted per turn
 constexpr int kUserTimeout_ms = 20'000;  // as gRPC sets it for its own listeners
 constexpr int kWait_ms = 50;
 constexpr std::int64_t kUnlooked = 16 << 10;  // bytes after which calls are counted again
-constexpr std::int64_t kIdleBytes = 256;      // pings and calls that are refused, in kWait_ms
+constexpr std::int64_t kIdleBytes = 256;      // for pings and refused calls, per kWait_ms
 constexpr int kSecondsAfterAFlood = 2;        // without new connections from its address
-constexpr std::int64_t kBesideACall = 4096;   // headers, acknowledgements
+constexpr std::int64_t kBesideACall = 4096;   // bytes of headers and acknowledgements
 
 void set(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// -1, and errno: it cannot be listened on.
+// -1, with errno: it is impossible to listen there.
 int listener_on(const addrinfo& where) {
   const int fd = ::socket(where.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   if (where.ai_family == AF_INET6) set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  set(fd, IPPROTO_TCP, TCP_NODELAY, 1);  // connections have what the listener has
+  set(fd, IPPROTO_TCP, TCP_NODELAY, 1);  // accepted sockets inherit the listener's options
   set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeout_ms);
   if (::bind(fd, where.ai_addr, where.ai_addrlen) == 0 && ::listen(fd, SOMAXCONN) == 0) return fd;
   const int why = errno;
@@ -51,7 +51,7 @@ int listener_on(const addrinfo& where) {
   return -1;
 }
 
-// Host and port as numbers, without a scope; of an IPv4 address in IPv6 the former.
+// Host and port as numbers, without a scope. An IPv4 address mapped into IPv6 becomes IPv4.
 HostPort text_of(const sockaddr* address, socklen_t size) {
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> port{};
@@ -104,7 +104,7 @@ void Acceptor::listen_on(const std::string& host_port) {
   const int error = ::getaddrinfo(where.host.c_str(), "0", &hints, &found);
   std::string why = error == 0 ? "" : ::gai_strerror(error);
   for (addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    // at the same place for IPv6; all addresses of "localhost" have one port
+    // sin_port has the same offset for IPv6; all addresses of "localhost" get one port
     reinterpret_cast<sockaddr_in*>(one->ai_addr)->sin_port =
         htons(static_cast<std::uint16_t>(port_));
     if (const int fd = listener_on(*one); fd >= 0) {
@@ -172,7 +172,7 @@ void Acceptor::take(int listener) {
     auto* const address = reinterpret_cast<sockaddr*>(&from);
     const int fd = ::accept4(listener, address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0 && (errno == ECONNABORTED || errno == EINTR)) continue;
-    if (fd < 0 && errno != EAGAIN) std::this_thread::sleep_for(10ms);  // others hold everything
+    if (fd < 0 && errno != EAGAIN) std::this_thread::sleep_for(10ms);  // no descriptors, no memory
     if (fd < 0) return;
     const HostPort who = text_of(address, size);
     const bool six = who.host.find(':') != who.host.npos;
@@ -190,7 +190,7 @@ void Acceptor::take(int listener) {
       connections_[mine] = {peer, group, "", Clock::now(), false, limits_.bytes, limits_.calls};
       by_peer_[peer] = mine;
       join(mine, group);
-      epoll_event event{.events = 0, .data = {.fd = mine}};  // its end alone
+      epoll_event event{.events = 0, .data = {.fd = mine}};  // reports only its end
       ::epoll_ctl(epoll_, EPOLL_CTL_ADD, mine, &event);
     }
     Grpc::NewConnectionParameters connection;
@@ -219,7 +219,7 @@ void Acceptor::join(int fd, const std::string& group) {
   if (std::ssize(of_group.second) >= limits_.of_one) {
     cut_one_of(of_group, concat(limits_.of_one, " of ", group));
   }
-  groups_[group].push_back(fd);  // the other may have been the last of it
+  groups_[group].push_back(fd);  // cut_one_of() may have removed the group
 }
 
 void Acceptor::leave(int fd) {

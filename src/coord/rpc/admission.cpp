@@ -9,7 +9,7 @@ namespace pride::coord {
 namespace {
 
 constexpr int kUnread = 4;
-constexpr std::size_t kMostCallers = 8192;  // then those who have been idle are forgotten
+constexpr std::size_t kMostCallers = 8192;  // then idle callers are removed
 
 }  // namespace
 

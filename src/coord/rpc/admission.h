@@ -1,4 +1,4 @@
-// How much one caller may ask: calls a second, and calls at a time. Without a clock of its own.
+// Limits for one caller: calls per second, and calls at a time. Time is an argument.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,8 +13,8 @@ namespace pride::coord {
 struct CallLimits {
   double per_second = 2000;  // of one caller, in the long run
   double burst = 10'000;     // at once
-  // Of one caller, waiting ones included; answers that it has not read yet are four times as many
-  // at most. gRPC tells late, on a busy machine, that one was read.
+  // Calls of one caller, waiting ones included. With replies that it has not read yet, at most four
+  // times as many: on a busy machine gRPC reports late that a reply was read.
   int at_a_time = 16;
   int all_at_a_time = 4096;
 };
@@ -25,10 +25,10 @@ class Admission {
 
   explicit Admission(CallLimits limits) : limits_(limits) {}
 
-  // Empty: the call may go on, and leave() is owed. Else why not.
+  // Empty: the call may go on, and answered() and leave() must follow. Otherwise the refusal.
   std::string enter(const std::string& caller, Time now);
-  void answered(const std::string& caller);  // leave() is owed still
-  void leave(const std::string& caller);     // its answer was read, or nobody will
+  void answered(const std::string& caller);  // the reply is sent
+  void leave(const std::string& caller);     // the reply was read, or never will be
 
  private:
   struct Caller {
@@ -39,7 +39,7 @@ class Admission {
   void forget_idle(Time now);
 
   const CallLimits limits_;
-  std::mutex mutex_;  // of the rest
+  std::mutex mutex_;  // guards the members below
   std::map<std::string, Caller> callers_;
   int calls_ = 0;
 };

@@ -75,7 +75,7 @@ void extend(X509& certificate, X509& issuer, int nid, const std::string& value) 
   check(extension && X509_add_ext(&certificate, extension.get(), -1) == 1, value.c_str());
 }
 
-// All but issuer, extensions and signature.
+// A certificate without issuer, extensions and signature.
 X509Ptr begin_certificate(const std::string& name, EVP_PKEY* key, Validity validity) {
   X509Ptr certificate(X509_new());
   check(certificate != nullptr && X509_set_version(certificate.get(), X509_VERSION_3) == 1,
@@ -110,7 +110,7 @@ std::string now_text() {
   return time_text(now.get());
 }
 
-// By its name, all of a server's as they are listed or any of them, or its serial.
+// True for its serial, its name, a server's whole list of names, or one name in that list.
 bool is_called(const Issued& certificate, const std::string& name_or_serial) {
   if (certificate.serial == name_or_serial || certificate.name == name_or_serial) return true;
   return name_or_serial.find(',') == std::string::npos &&
@@ -178,7 +178,7 @@ void Authority::issue(const Request& request, const fs::path& into) {
   extend(*made, *ca, NID_authority_key_identifier, "keyid");
   if (server) extend(*made, *ca, NID_subject_alt_name, request.alternatives);
   check(X509_sign(made.get(), ca_key.get(), EVP_sha256()) > 0, "signing");
-  // it is in the list before anybody can have it: what is not there could not be revoked by name
+  // listed before anyone can have it: an unlisted certificate could not be revoked by name
   std::string names;
   for (const std::string& name : request.names) names += concat(names.empty() ? "" : ",", name);
   append_line(folder_ / kIssuedFile, concat(serial_of(*made), " ", request.kind, " ", names, " ",

@@ -4,9 +4,8 @@
 //   DIR/ca.pem, ca.key        who has ca.key can make workers
 //   DIR/issued.txt            serial, kind, name, first and last moment of each certificate
 //   DIR/revoked.txt           serial, name, moment: what `pride serve` reads, see server/
-//   DIR/server/               ca.pem, cert.pem, key.pem, revoked.txt: for `pride serve
-//   --certificates` DIR/workers/NAME/         ca.pem, cert.pem, key.pem: for `pride train
-//   --certificates`
+//   DIR/server/               ca.pem, cert.pem, key.pem, revoked.txt: for `pride serve`
+//   DIR/workers/NAME/         ca.pem, cert.pem, key.pem: for `pride train`
 #pragma once
 
 #include <filesystem>
@@ -43,8 +42,8 @@ class Authority {
                                      bool overwrite = false);
   std::filesystem::path issue_worker(const std::string& name, Validity validity);
 
-  // All certificates that are for this name, or the one with this serial, and returns them. Throws
-  // DataError where there are none.
+  // Revokes and returns all certificates for this name, or the one with this serial. Throws
+  // DataError if there is none.
   std::vector<Issued> revoke(const std::string& name_or_serial);
 
   std::vector<Issued> issued() const;

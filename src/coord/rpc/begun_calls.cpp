@@ -16,7 +16,7 @@ std::string taken(char* json) {
   return text;
 }
 
-// The number of "name":"17", from `at` on, which moves behind it. 0: there is none.
+// The number behind the first `name` from `at` on; moves `at` behind the name. 0: there is none.
 std::int64_t next_number(std::string_view json, std::string_view name, std::size_t& at) {
   std::int64_t value = 0;
   at = json.find(name, at);

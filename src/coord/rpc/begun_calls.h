@@ -1,5 +1,5 @@
-// How many calls were begun on a connection, also those that were reset: gRPC counts them for its
-// channelz, and nothing else that it offers does.
+// The number of calls begun on a connection, reset ones included. gRPC offers it only through
+// channelz.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,11 +10,11 @@ namespace pride::coord {
 
 class BegunCalls {
  public:
-  // Since the connection from `address` ("192.0.2.1:4711") began; 0: gRPC does not know it yet.
+  // Since the connection from `address` ("192.0.2.1:4711") began; 0: channelz has no entry yet.
   std::int64_t count(const std::string& address);
 
  private:
-  std::int64_t socket_ = 0;  // its number in channelz
+  std::int64_t socket_ = 0;  // the connection's number in channelz
 };
 
 }  // namespace pride::coord

@@ -50,7 +50,7 @@ bool is_final(const grpc::Status& status) {
   return says("is not in peer certificate");
 }
 
-// A connection that ended before a refusal: the reason is unknown.
+// gRPC's text if a connection ended before a refusal: the reason is unknown.
 constexpr const char* kCutShort = "tcp handshaker shutdown";
 
 std::string reason_of(const grpc::Status& status, bool answered) {
@@ -62,7 +62,7 @@ std::string reason_of(const grpc::Status& status, bool answered) {
     return "its certificate is not for this name (`pride certs server --name`): " + why;
   }
   if (why.find("Connection refused") != why.npos) {
-    return "nobody listens there (connection refused): is `pride serve` running, with this "
+    return "nothing listens there (connection refused): is `pride serve` running, with this "
            "--listen?";
   }
   const bool no_handshake =

@@ -1,4 +1,4 @@
-// Calls to a coordinator, repeated until answered, and the bytes of their messages.
+// Calls to a coordinator, repeated until there is a reply, and the bytes of their messages.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -30,22 +30,22 @@ class Calls {
  public:
   using Notice = std::function<void(const std::string&)>;
 
-  // `notice`, `gives_up`: as those of CoordinatorAddress, of call().
+  // `notice` and `gives_up` are those of CoordinatorAddress, for call().
   Calls(std::string host_port, std::shared_ptr<grpc::ChannelCredentials> credentials,
         std::chrono::milliseconds patience, Notice notice, std::function<bool()> gives_up);
 
-  // Repeats the call, each attempt with this deadline, until it is answered. Throws CommError,
+  // Repeats the call, each attempt with this deadline, until there is a reply. Throws CommError,
   // naming the coordinator and `what`, if the patience ends or the coordinator refuses.
   template <typename Request, typename Reply>
   Reply call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
              const Request& request, const std::string& what, std::chrono::milliseconds deadline);
 
-  // One attempt: nothing if there was no answer.
+  // One attempt. False: there was no reply.
   template <typename Request, typename Reply>
   bool try_once(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                 const Request& request, std::chrono::milliseconds deadline, Reply& reply);
 
-  // Calls of other threads end, and later ones throw CommError, until resume().
+  // Cancels the calls of all threads. Later calls throw CommError until resume().
   void stop();
   void resume();
 
@@ -95,8 +95,8 @@ class Calls {
   const std::chrono::milliseconds patience_;
   const Notice notice_;
   const std::function<bool()> gives_up_;
-  std::atomic<bool> answered_ = false;  // any call, ever
-  std::mutex mutex_;                    // of the next four
+  std::atomic<bool> answered_ = false;  // any call so far
+  std::mutex mutex_;                    // guards the next four members
   std::shared_ptr<grpc::Channel> channel_;
   std::shared_ptr<Stub> stub_;
   std::set<grpc::ClientContext*> active_;
@@ -116,7 +116,7 @@ grpc::Status Calls::attempt(grpc::Status (Stub::*method)(grpc::ClientContext*, c
   count_sent(request.ByteSizeLong());
   const grpc::Status status = ((*line).*method)(&context, request, &reply);
   if (status.ok()) count_received(reply.ByteSizeLong());
-  // after a silent cut all calls run into their deadlines
+  // after a silent cut all calls on this connection would run into their deadlines
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) renew(line);
   return status;
 }

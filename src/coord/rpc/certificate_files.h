@@ -18,7 +18,7 @@ struct CertificateFiles {
 };
 
 // Throws DataError, naming the file, if one cannot be read or is of the wrong kind, if the key is
-// not the certificate's, or if others than its owner can read the key.
+// not the certificate's, or if other users can read the key.
 CertificateFiles read_certificate_files(const std::filesystem::path& folder);
 
 // The first moment at which the certificate or its CA expires.
@@ -30,7 +30,7 @@ std::string read_file(const std::filesystem::path& file);
 // Writes it under another name first, with these permissions from the beginning, and fsyncs it.
 void write_file(const std::filesystem::path& file, const std::string& text, int mode);
 
-// Throws DataError, naming the file, if others than its owner can read it.
+// Throws DataError, naming the file, if users other than its owner can read it.
 void check_only_owner_reads(const std::filesystem::path& file);
 
 // Throws DataError, naming the file, if the certificate is not one of a server, or it or its CA is

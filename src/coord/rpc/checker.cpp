@@ -16,7 +16,7 @@
 namespace pride::coord {
 namespace {
 
-constexpr std::size_t kMostKnown = 10'000;  // then all are checked again
+constexpr std::size_t kMostKnown = 10'000;  // then the cache is emptied
 
 std::string fingerprint(const std::string& pem) {
   std::string digest(SHA256_DIGEST_LENGTH, '\0');

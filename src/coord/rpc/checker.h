@@ -1,7 +1,7 @@
-// Checks whether a worker's certificate is valid now. gRPC requests one for each connection and
-// proves that the worker has its key. Chain and revocation are checked then, so that a stranger
-// sends no HTTP/2. They are checked again at every call, with the dates, so that the caller sees
-// the reason.
+// Checks whether a worker's certificate is valid now. In the handshake gRPC requests a certificate
+// and verifies that the worker has its key. This class then checks chain and revocation, so that a
+// stranger sends no HTTP/2. It checks them again at every call, with the dates, so that the caller
+// sees the reason.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +19,7 @@ namespace pride::coord {
 struct Verdict {
   std::string name;       // of the worker, if the certificate can be read
   std::string refused;    // empty: it is good
-  std::time_t until = 0;  // it or its CA expires; 0: refused
+  std::time_t until = 0;  // when it or its CA expires; 0: refused
 };
 
 // Several threads may call.
@@ -32,7 +32,7 @@ class CertificateChecker {
 
   Verdict check(const std::string& pem, Now now);
 
-  // Why its owner may not call at all. Empty: it is of the project's CA and not revoked.
+  // Why the certificate is refused at any time. Empty: it is of the project's CA and not revoked.
   std::string stranger(const std::string& pem) { return known(pem).refused; }
 
  private:
@@ -48,7 +48,7 @@ class CertificateChecker {
   std::unique_ptr<X509_STORE, FreedBy<X509_STORE_free>> store_;
   std::time_t ca_until_ = 0;
   Revocations revocations_;
-  std::mutex mutex_;                    // of known_
+  std::mutex mutex_;                    // guards known_
   std::map<std::string, Known> known_;  // by fingerprint
 };
 

@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr auto kShort = 20s;  // deadline of a call that carries little
 constexpr auto kLong = 120s;  // of a call with a chunk: 70 kbit/s are enough
-constexpr auto kLeave = 2s;   // of the last one
+constexpr auto kLeave = 2s;   // of the last call
 constexpr auto kMoment = 100ms;
 constexpr auto kAskAgainFor = 90s;  // wait after too many registrations
 constexpr auto kPoll = 5s;          // wait of one call for a round
@@ -63,13 +63,13 @@ Client::~Client() {
   }
   wake_.notify_all();
   calls_.stop();
-  if (!beats_.joinable()) return;  // it has not joined
+  if (!beats_.joinable()) return;  // this client never joined
   beats_.join();
   calls_.resume();
   leave();
 }
 
-// Once: without an answer the worker counts as lost.
+// One attempt: without a reply the coordinator counts the worker as lost.
 void Client::leave() {
   try {
     HeartbeatRequest request;
@@ -160,7 +160,7 @@ Reply Client::ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Reque
     Reply reply = calls_.call(method, request, what, deadline);
     if (!is_unknown_session(reply)) return reply;
     const std::lock_guard lock(registering_);
-    // the other thread may have been first
+    // the other thread may have registered already
     if (session == this->session()) {
       refuse("registration of worker " + name_ + " again", send_registration().refused());
     }
@@ -272,13 +272,13 @@ void Client::put_parameters(std::int64_t before_round, std::uint64_t hash,
   const std::string what = concat("parameters before round ", before_round);
   const Upload all{.kind = PARAMETERS, .round = before_round, .bytes = std::as_bytes(params)};
   Uploaded there = upload(all, what);
-  // two workers began at once, and the other sends its parameters: adopt them. If the other dies,
-  // the coordinator accepts this worker's
+  // two workers began at once, and the other sends its parameters: wait for them. If the other
+  // dies, the coordinator accepts this worker's
   while (there.closed && before_round == 0 && !look().parameters_round) {
     std::this_thread::sleep_for(kMoment);
     there = upload(all, what);
   }
-  // a refusal is not this worker's fault: a restarted coordinator may not know of its request
+  // a refusal is not this worker's fault: a restarted coordinator has lost its request
   if (there.closed || !there.refused.empty()) return;
   OfferParametersRequest request;
   request.set_before_round(before_round);

@@ -46,13 +46,13 @@ class Client final : public CoordinatorClient {
   RegisterReply send_registration();
   std::string session();
   CoordinatorWelcome welcome(const RunState& state);
-  // Fills in the session and calls; registers again if the coordinator does not know it.
+  // Fills in the session and calls. Registers again if the coordinator has no such session.
   template <typename Request, typename Reply>
   Reply ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
             Request& request, const std::string& what, std::chrono::milliseconds deadline);
   void refuse(const std::string& what, const std::string& why) const;
   struct Uploaded {
-    bool closed = false;  // no longer needed
+    bool closed = false;  // the coordinator needs no more of it
     std::string refused = {};
   };
   Uploaded upload(const Upload& upload, const std::string& what);
@@ -70,9 +70,9 @@ class Client final : public CoordinatorClient {
   Calls calls_;
   std::string run_;  // encoded; empty before join()
   std::uint32_t vote_weight_ = 1;
-  RunLength length_;        // of the worker's thread
+  RunLength length_;        // used only by the worker's thread
   std::mutex registering_;  // one thread at a time renews the session for all
-  std::mutex mutex_;        // of the next four
+  std::mutex mutex_;        // guards the members below, except beats_
   std::condition_variable wake_;
   std::string session_;
   bool stopping_ = false;

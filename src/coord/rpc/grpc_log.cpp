@@ -10,7 +10,7 @@
 namespace pride::coord {
 namespace {
 
-std::mutex mutex;  // of the next
+std::mutex mutex;  // guards take_failed
 std::function<void(const FailedConnection&)> take_failed;
 
 // gRPC 1.51 writes, at its level "debug", for every connection that ends in a handshake:

@@ -8,7 +8,7 @@
 namespace pride::coord {
 
 struct FailedConnection {
-  std::string address;  // as gRPC writes it; empty where it is not known
+  std::string address;  // as gRPC writes it; empty: unknown
   std::string why;
 };
 

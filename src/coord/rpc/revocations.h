@@ -13,8 +13,8 @@ namespace pride::coord {
 
 using OnWarning = std::function<void(const std::string&)>;
 
-// "SERIAL anything else" a line, the serial in hexadecimal; '#' begins a comment. Several threads
-// may call.
+// A line is "SERIAL anything else", the serial in hexadecimal; '#' begins a comment. Several
+// threads may call.
 class Revocations {
  public:
   // A missing file has none. Throws DataError, naming file and line, on an invalid line. If the
@@ -30,7 +30,7 @@ class Revocations {
 
   const std::filesystem::path file_;
   const OnWarning on_warning_;
-  std::mutex mutex_;  // of the rest
+  std::mutex mutex_;  // guards the members below
   Stamp stamp_{};
   std::set<std::string> serials_;
 };

@@ -26,8 +26,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLongestSleep = 20ms;   // of the clock's thread: calls may move an event forward
-constexpr unsigned kLookForNew_s = 5;  // certificates
+constexpr auto kLongestSleep = 20ms;   // of the clock's thread: a call may move an event forward
+constexpr unsigned kLookForNew_s = 5;  // between two looks for new certificates
 constexpr int kMostStreams = 8;        // calls of one connection at a time; a worker makes two
 constexpr std::size_t kMemory = std::size_t{1} << 30;  // of gRPC's buffers
 
@@ -80,14 +80,14 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(
 }
 
 void set_limits(grpc::ServerBuilder& builder) {
-  // we refuse larger messages than a call allows, with a line in the log; above this limit gRPC
-  // refuses them and informs only the caller
+  // above this limit gRPC refuses a message and informs only the caller; below it pride refuses
+  // messages that are too large for their call, with a line in the log
   builder.SetMaxReceiveMessageSize(static_cast<int>(2 * kMostRunBytes));
   builder.SetResourceQuota(grpc::ResourceQuota("pride").Resize(kMemory));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 8 << 10);
   builder.AddChannelArgument("grpc.server_handshake_timeout_ms", 10'000);
-  // no pings to a worker that computes, no penalty for one that pings; a silently lost one is
+  // pings also without calls, and no penalty for a worker that pings; a silently lost worker is
   // detected after 40 s
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
@@ -170,7 +170,7 @@ struct Server::Impl {
   std::shared_ptr<grpc::ServerCredentials> credentials;
   Acceptor acceptor;
   std::unique_ptr<grpc::Server> server;
-  std::mutex mutex;  // of stopping
+  std::mutex mutex;  // guards stopping
   std::condition_variable wake;
   bool stopping = false;
   std::thread clock;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Before the coordinator sees a call, the server checks the caller's certificate, its rate, and
-// size and form of its message. WaitRound keeps no thread.
+// size and form of its message. A waiting WaitRound holds no thread.
 #pragma once
 
 #include <filesystem>
@@ -17,32 +17,32 @@
 
 namespace pride::coord {
 
-// A call or a connection that the coordinator has not seen. Unknown fields are empty.
+// A call or a connection refused before it reached the coordinator. Unknown fields are empty.
 struct Refused {
   std::string call, worker, address, why;
 };
 
 struct ServerOptions {
-  std::string listen = "127.0.0.1:4770";  // port 0: any that is free
+  std::string listen = "127.0.0.1:4770";  // port 0: any free port
   // `pride certs server` made the folder. cert.pem and key.pem may be replaced while it serves.
   std::optional<std::filesystem::path> certificates = {};
   CallLimits limits = {};
   ConnectionLimits connections = {};
-  std::chrono::seconds slow_reader{60};                 // limit on reading one answer
-  std::function<void(const Refused&)> on_refused = {};  // by any thread, as the next
+  std::chrono::seconds slow_reader{60};                 // limit on reading one reply
+  std::function<void(const Refused&)> on_refused = {};  // any thread may call both functions
   std::function<void(const std::string&)> on_warning = {};
 };
 
 class Server {
  public:
-  // Listens when it returns. Throws InvalidArgument if another machine could call without
-  // certificates, DataError for files of certificates, CommError if it cannot listen.
+  // Listens when the constructor returns. Throws InvalidArgument if another machine could call
+  // without certificates, DataError for faulty certificates, CommError if it cannot listen.
   Server(ServerOptions options, Coordinator& coordinator);
   ~Server();  // stops first
 
   int port() const;
 
-  // Answers waiting calls, then accepts no more.
+  // Replies to waiting calls, then accepts no more.
   void stop();
 
  private:

@@ -21,12 +21,12 @@ using grpc::StatusCode;
 constexpr std::size_t kMostBytes = (std::size_t{1} << 20) + (std::size_t{64} << 10);
 constexpr std::size_t kMostRegisterBytes = kMostRunBytes + (std::size_t{64} << 10);
 constexpr int kThreads = 2;
-constexpr std::size_t kMostTasks = 128;  // of at most 1 MiB each
+constexpr std::size_t kMostTasks = 128;  // with a message each, of at most kMostRegisterBytes
 
-// Arguments are gRPC's buffers; false if they are not such a message.
+// False: the bytes are not such a message.
 template <typename Message>
 bool parse(const grpc::ByteBuffer& in, Message& message) {
-  grpc::ByteBuffer bytes = in;  // shares them
+  grpc::ByteBuffer bytes = in;  // shares the bytes
   return grpc::SerializationTraits<Message>::Deserialize(&bytes, &message).ok();
 }
 
@@ -52,7 +52,7 @@ std::string certificate_of(const grpc::CallbackServerContext& context) {
 
 }  // namespace
 
-// One call in progress. It ends, and frees its place among the caller's, when gRPC is done with it.
+// One call in progress. When gRPC is done with it, it leaves admission_ and is deleted.
 class Service::Call final : public Reactor {
  public:
   Call(Service& service, const char* name, Context& context)
@@ -77,7 +77,7 @@ class Service::Call final : public Reactor {
 
   const char* const name;
   Peer peer;
-  std::string caller;  // set: it has a place in admission_
+  std::string caller;  // set: admission_ counts the call
 
  private:
   Service& service_;
@@ -159,7 +159,7 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
     if (!in->Valid() || context->IsCancelled()) {
       refuse(*call, StatusCode::CANCELLED, "cancelled: the call ended before its message came");
     } else {
-      refuse(*call, StatusCode::INVALID_ARGUMENT, "malformed: the bytes are not such a message");
+      refuse(*call, StatusCode::INVALID_ARGUMENT, "malformed: not a message of this call");
     }
     return call;
   }
@@ -178,11 +178,12 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
       refuse(*call, StatusCode::INTERNAL, error.what());
     }
   });
-  if (!taken) refuse(*call, StatusCode::RESOURCE_EXHAUSTED, "too much work at the moment");
+  if (!taken)
+    refuse(*call, StatusCode::RESOURCE_EXHAUSTED, "too many calls are waiting; try again");
   return call;
 }
 
-// A call whose answer the coordinator returns.
+// For a function of the coordinator that returns the reply.
 template <typename Request, typename Reply>
 Service::Reactor* Service::handle(const char* name, Context* context, const Buffer* in, Buffer* out,
                                   Reply (Coordinator::*function)(const Request&, const Peer&,

@@ -35,7 +35,7 @@ class Service final : public RawCalls<CoordinatorCalls::Service> {
   using Buffer = grpc::ByteBuffer;
   using Reactor = grpc::ServerUnaryReactor;
 
-  // A call of `bytes` bytes was answered without a refusal.
+  // Called when a call of `bytes` bytes gets a reply without a refusal.
   using OnAccepted = std::function<void(const Peer&, std::size_t bytes)>;
 
   // `checker` null: no certificates.
@@ -51,7 +51,7 @@ class Service final : public RawCalls<CoordinatorCalls::Service> {
   Reactor* WaitRound(Context* context, const Buffer* in, Buffer* out) override;
   Reactor* GetChunk(Context* context, const Buffer* in, Buffer* out) override;
 
-  // Ends the calls whose answers are not read.
+  // Ends the calls whose replies the workers do not read.
   void cut_slow_readers(Admission::Time now);
 
  private:
@@ -72,7 +72,7 @@ class Service final : public RawCalls<CoordinatorCalls::Service> {
   const std::shared_ptr<CertificateChecker> checker_;
   const OnAccepted on_accepted_;
   Admission admission_;
-  std::recursive_mutex mutex_;  // of calls_; ending a call may forget it at once
+  std::recursive_mutex mutex_;  // guards calls_; recursive: ending a call may call forget()
   std::set<Call*> calls_;
   WorkPool pool_;
 };

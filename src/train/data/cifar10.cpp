@@ -105,7 +105,7 @@ std::vector<std::uint8_t> read_all(const path& file) {
     const std::size_t room = bytes.size() - n;
     const int got = gzread(in.get(), bytes.data() + n, static_cast<unsigned>(room));
     n += static_cast<std::size_t>(std::max(got, 0));
-    // the end; zlib 1.3.2 forgets in another call that the file was cut short
+    // the end: after another call zlib 1.3.2 no longer reports that the file was cut short
     if (got < static_cast<int>(room)) break;
   }
   check_end(file, in.get(), n);

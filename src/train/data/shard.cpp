@@ -56,7 +56,7 @@ std::size_t check_header(const path& file, std::span<const std::byte> bytes) {
   return n;
 }
 
-// UTF-8 without control characters, for long enough that no tokens look like it.
+// True for UTF-8 without control characters that is too long to be tokens by chance.
 bool begins_with_text(std::span<const std::byte> bytes) {
   constexpr std::size_t kLeast = 64, kMost = 4096;
   if (bytes.size() < kLeast) return false;
@@ -145,7 +145,7 @@ Shard::Shard(const path& file) : file_(file), mapped_(file) {
   } else if (begins_with_text(bytes)) {
     refuse(file, "it begins with text; `pride tokenize` converts it into shards");
   } else if (bytes.size() % sizeof(Token) != 0) {
-    refuse(file, concat("truncated: ", bytes.size(), " bytes, and a token has 2"));
+    refuse(file, concat("truncated: ", bytes.size(), " bytes, must be a multiple of 2"));
   }
   if (n == 0) refuse(file, "it holds no token");
   tokens_ = {reinterpret_cast<const Token*>(bytes.data() + begin), n};

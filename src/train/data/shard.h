@@ -16,12 +16,12 @@ namespace pride::train {
 
 enum class ShardLayout {
   kPlain,  // little-endian uint16 and nothing else: train.bin and val.bin of nanoGPT
-  kLlmc,   // before them 256 int32: 20240520, version 1, number of tokens, zeros
+  kLlmc,   // the same behind 256 int32: 20240520, version 1, number of tokens, zeros
 };
 
 const char* name_of(ShardLayout layout) noexcept;  // "plain", "llmc"
 
-// True if it begins with a magic number of llm.c, of tokens of 16 or 32 bits.
+// True if the bytes begin with a magic number of llm.c: tokens of 16 bits (or swapped), or of 32.
 bool has_shard_header(std::string_view bytes) noexcept;
 
 class Shard {
@@ -46,14 +46,14 @@ class Shard {
   std::span<const Token> tokens_;
 };
 
-// Appears under its name on commit, whole.
+// Writes a shard that appears under its name at commit(), whole.
 class ShardWriter {
  public:
   ShardWriter(const std::filesystem::path& file, ShardLayout layout);
 
   // Throws DataError; InvalidArgument if there are too many tokens for llm.c's header.
   void write(std::span<const Token> tokens);
-  // Complete and closed, but not under its name yet: then call commit().
+  // Completes and closes the file, still under a temporary name. Then call commit().
   void finish();
   void commit();
 
@@ -77,13 +77,13 @@ std::vector<std::filesystem::path> list_bin(const std::filesystem::path& folder)
 // letter or digit.
 bool is_shard_name(const std::filesystem::path& file);
 
-// A file: its last tenth is for validation (the caller's to cut), so it stands on both sides. A
-// folder: its files *.bin with the word "train" in their name, and those with "val".
+// A file is on both sides: the caller cuts off its last tenth for validation. A folder has its
+// files *.bin with the word "train" in their name, and those with "val".
 // Throws DataError: none of either kind, one of both, or as Shard's constructor.
 ShardSet open_shards(const std::filesystem::path& file_or_folder);
 
-// XXH3-64 over sizes and tokens: all of them up to 2^23 a shard; of more, 2^12 pieces of 2^11
-// tokens, spread evenly, since reading 10 GB to name them would take a minute.
+// XXH3-64 over sizes and tokens: all tokens of a shard up to 2^23, otherwise 2^12 pieces of 2^11
+// tokens, spread evenly, because reading 10 GB would take a minute.
 std::uint64_t hash_of(const ShardSet& shards);
 
 }  // namespace pride::train

@@ -38,7 +38,7 @@ class PartWriter {
       part.tokens += n;
     }
   }
-  // Whole, under temporary names.
+  // Completes the shards, still under temporary names.
   void finish() {
     if (shard_) shard_->finish();
     if (shard_) finished_.push_back(std::move(shard_));
@@ -81,7 +81,7 @@ struct DocumentFile {
   path file;
   std::string name;
   bool lines = false;      // a JSON text per line (*.jsonl in any case)
-  bool in_folder = false;  // and so no document if it has a NUL byte
+  bool in_folder = false;  // then a file with a NUL byte is no document
 };
 
 class Tokenizer {
@@ -95,7 +95,7 @@ class Tokenizer {
         train_(options, "train"),
         valid_(options, "val") {}
 
-  // The chosen share of all names.
+  // A document validates if the hash of its name, as a fraction, is below the share.
   void add(const Document& document) {
     const auto hash = hash_bytes(std::as_bytes(std::span(document.name)));
     const bool validates = static_cast<double>(hash >> 11) * 0x1p-53 < options_.valid_share;

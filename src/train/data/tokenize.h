@@ -25,7 +25,7 @@ struct TokenizeOptions {
   ShardLayout layout = ShardLayout::kPlain;
   EndOfText end_of_text = EndOfText::kAfter;
   std::uint64_t shard_tokens = 0;  // 0: one file, train.bin or val.bin; else train_000001.bin, ...
-  double valid_share = 0.1;        // of documents, or of the bytes of the only one
+  double valid_share = 0.1;        // of the documents; of a single document's bytes
   std::string field = "text";      // of a line of a *.jsonl file
   bool named_ends = false;         // <|endoftext|> in a text is the token
 };
@@ -49,11 +49,11 @@ bool is_single_text(const std::vector<std::filesystem::path>& inputs);
 
 // Documents validate by the hash of their name, a single text by its last bytes, cut before a
 // character. The same files give the same shards on every machine. `progress` sometimes gets the
-// number of bytes done. Throws DataError; InvalidArgument if <|endoftext|> is asked for and not in
-// the vocabulary. A file in a folder is left out if it has a NUL byte; one that was given by its
-// own name is refused, as is a line without a string under `field`, with its number. The shards
-// appear under their names when all of them are whole, in place of files of the same names; nothing
-// has changed if it throws before.
+// number of bytes done. Throws DataError; InvalidArgument if the options need <|endoftext|> and the
+// vocabulary has none. A file with a NUL byte is left out if it is in a folder, and refused if it
+// was given itself. A line without a string under `field` is refused, with its number. The shards
+// appear under their names, replacing files there, when all are whole; if an error comes before,
+// nothing has changed.
 Tokenized tokenize(const TokenizeOptions& options, const Vocabulary& vocabulary,
                    const std::function<void(std::uint64_t)>& progress);
 

@@ -22,7 +22,7 @@ std::string_view stripped(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
 }
 
-// the delimiter in front of the white space at its end, which begins the choice
+// size of the delimiter without the white space at its end, which belongs to the choice
 std::size_t head_size(std::string_view delimiter) {
   return delimiter.find_last_not_of(kBlanks) + 1;  // npos + 1 is 0
 }

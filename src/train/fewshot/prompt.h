@@ -20,7 +20,7 @@ namespace pride::train {
 
 struct PromptOptions {
   std::size_t shots = 0;                 // examples before the question
-  std::uint64_t seed = 0;                // seed that chooses them
+  std::uint64_t seed = 0;                // chooses the examples
   std::optional<std::string> delimiter;  // instead of the set's own
   std::size_t context = 0;               // maximum input tokens of the model
 };
@@ -49,8 +49,8 @@ QuestionList draw_examples(const QuestionList& pool, const Question& question, s
                            std::uint64_t seed);
 
 // The text before a choice: examples with their answers and a blank line after each, then the
-// query. White space around queries is removed, and so is that at the delimiter's end, which
-// belongs to the choice.
+// query. White space around queries is removed. White space at the delimiter's end is left out,
+// because it belongs to the choice.
 std::string prompt_text(const Question& question, const QuestionList& examples,
                         std::string_view delimiter);
 
@@ -88,7 +88,7 @@ struct Picks {
   std::size_t by_token = 0;  // the same divided by the number of its tokens
 };
 
-// `log_probs`: of each choice, the sum over its tokens (nats).
+// `log_probs`: for each choice the sum over its tokens (nats).
 Picks picks_of(const EncodedQuestion& question, std::span<const double> log_probs);
 
 // Counts over questions.

@@ -38,7 +38,7 @@ class Record {
     if (!choices.is_array() || choices.size() < 2)
       refuse("\"choices\" is not a list of two texts or more");
     for (const nlohmann::json& choice : choices) {
-      // equal ones too: published files have some
+      // equal choices are allowed: published files have some
       found.choices.push_back(text(choice, concat("choice ", found.choices.size())));
     }
     const nlohmann::json& gold = at("gold");

@@ -9,8 +9,8 @@ namespace pride::train {
 // The file of the lock, in the folder. It stays there and does not count as content.
 inline constexpr const char* kLockFile = ".lock";
 
-// Held until it is destroyed. If this process is killed, its child processes hold it until they
-// end.
+// Holds the lock until it is destroyed. If this process is killed, its child processes hold the
+// lock until they end.
 class FolderLock {
  public:
   // `what` uses the folder, for messages: "run". Waits a minute for the child processes of a killed

@@ -30,7 +30,7 @@ std::string why_not_regular(mode_t mode) {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& file) {
-  // a pipe that nobody writes to must not be waited for
+  // O_NONBLOCK: opening a pipe without a writer would wait for ever
   const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) fail(file, system_text());
   struct stat facts {};

@@ -20,9 +20,9 @@ class PendingFile {
   void write(const void* bytes, std::size_t size);
   // Replaces the first bytes. REQUIRES: at least `size` bytes were written.
   void rewrite_start(const void* bytes, std::size_t size);
-  // On disk and closed, under its temporary name still. Nothing can be written any more.
+  // Syncs and closes the file, still under its temporary name. Then nothing can be written.
   void finish();
-  // finish(), unless it was called, and the target's name.
+  // Calls finish() unless it was called, and renames the file to the target.
   void commit();
 
  private:

@@ -65,7 +65,7 @@ std::size_t next_token(std::span<const float> logits, const SampleOptions& optio
     sums.resize(static_cast<std::size_t>(std::min(last, sums.end() - 1) - sums.begin()) + 1);
   }
   const double u = static_cast<double>(bits.next_u64() >> 11) * 0x1p-53;
-  // the first whose sum is above the drawn share: one of weight zero is never it
+  // the first token whose sum is above the drawn share; a token of weight zero is never drawn
   const auto drawn = std::ranges::upper_bound(sums, u * sums.back());
   return chosen[static_cast<std::size_t>(std::min(drawn, sums.end() - 1) - sums.begin())];
 }

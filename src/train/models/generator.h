@@ -15,8 +15,8 @@ namespace pride::train {
 
 struct SampleOptions {
   double temperature = 1;  // 0: the likeliest token
-  std::size_t top_k = 0;   // from the likeliest tokens only; 0: from all
-  double top_p = 1;        // from the fewest likeliest with this total probability
+  std::size_t top_k = 0;   // draws from this many likeliest tokens; 0: from all
+  double top_p = 1;        // draws from the fewest likeliest with this total probability
 };
 
 // Throws InvalidArgument, naming the flag.

@@ -182,9 +182,9 @@ GptSize size_of_preset(const TrainOptions& o, GptSize size, bool small) {
   size.context = o.context.value_or(size.context);
   if (small) {
     // GPT-2's 0.02 is made for its width. A narrow model with this start only learns the byte
-    // frequencies under Lion's sign updates (docs/results/language_long_memory.md). These are the
-    // deviation of torch's nn.Linear with so many inputs, and one that gives the scores of the tied
-    // head a deviation of 1.
+    // frequencies under Lion's sign updates (docs/results/language_long_memory.md). The weights get
+    // the deviation of torch's nn.Linear with this width, and the embeddings one that gives the
+    // scores of the tied head a deviation of 1.
     const auto width = static_cast<double>(size.width);
     size.init_std = 1 / std::sqrt(3 * width);
     size.embedding_std = 1 / std::sqrt(width);
@@ -195,7 +195,7 @@ GptSize size_of_preset(const TrainOptions& o, GptSize size, bool small) {
 }
 
 ModelMaker maker_of(std::string name, const GptSize& size, const TrainOptions& o) {
-  make_gpt(size);  // refuses sizes that cannot be, before the windows are counted
+  make_gpt(size);  // refuses impossible sizes, before the windows are counted
   ModelMaker maker{.name = std::move(name),
                    .size = {{"layers", size.layers},
                             {"heads", size.heads},

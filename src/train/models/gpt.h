@@ -15,8 +15,8 @@ struct GptSize {
   std::int64_t layers = 4, heads = 4, width = 128;
   std::int64_t context = 128;     // longest input, in tokens
   std::int64_t vocabulary = 256;  // bytes
-  double init_std = 0.02;         // of initial weights; over sqrt(2 layers) where a branch ends
-  double embedding_std = 0.02;    // of the tokens' embeddings, which are the head too
+  double init_std = 0.02;         // of initial weights; a branch's last: over sqrt(2 layers)
+  double embedding_std = 0.02;    // of the token embeddings, which are also the head
 };
 
 // The keys and values of one text read so far, by layer.
@@ -45,7 +45,7 @@ class Gpt final : public Model {
   struct Block {
     Affine ln_1, c_attn, attn_proj, ln_2, c_fc, mlp_proj;
   };
-  // q, k and v beside each other -> what is attended to
+  // q, k and v beside each other -> the attended values
   using Attention = std::function<at::Tensor(const at::Tensor& qkv)>;
 
   Affine declare_norm(const std::string& name);

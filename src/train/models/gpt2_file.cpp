@@ -202,7 +202,7 @@ void load_gpt2(const fs::path& file, Model& model) {
   for (auto& [name, tensor] : read_safetensors(file)) tensors[own_name(name)] = std::move(tensor);
   for (const ModelParameter& p : model.parameters()) {
     Shape want = p.tensor.sizes().vec();
-    // of positions, the first rows of a longer table
+    // the positions may be the first rows of a longer table
     if (p.name == kPositions) want[0] = std::max(want[0], table_shape(file, shapes, kPositions)[0]);
     check_shape(file, shapes, p.name, want);
     if (!std::ranges::all_of(tensors.at(p.name).values, [](float x) { return std::isfinite(x); })) {

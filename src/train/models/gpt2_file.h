@@ -13,9 +13,9 @@ namespace pride::train {
 // The file of `path`: itself, or model.safetensors in it. Throws DataError if it is missing.
 std::filesystem::path find_gpt2(const std::filesystem::path& path);
 
-// Its sizes, from the shapes of its tensors. They do not contain the number of heads: it is
-// `heads`, otherwise config.json's. Throws DataError, naming tensor or key: not a GPT-2, or one
-// whose config.json needs something that pride's model lacks; InvalidArgument if the number of
+// The model's sizes, from the shapes of the file's tensors. Shapes do not show the number of heads:
+// it is `heads`, otherwise config.json's. Throws DataError, naming tensor or key: not a GPT-2, or
+// one whose config.json needs something that pride's model lacks; InvalidArgument if the number of
 // heads is unknown.
 GptSize gpt2_size(const std::filesystem::path& file, std::optional<std::int64_t> heads);
 

@@ -1,4 +1,4 @@
-// What the built-in models share: memory, affine maps, self-attention and initial values.
+// Shared by the built-in models: check of memory, affine maps, self-attention, initial values.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

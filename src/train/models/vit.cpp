@@ -126,10 +126,10 @@ std::unique_ptr<Model> make_vit(const VitSize& size) {
 
 namespace {
 
-// In the words of timm, whose models have the same parameters; `architecture`: that of timm.
+// timm's config.json: its models have the same parameters. `architecture`: timm's name.
 std::string timm_config(const std::string& architecture, const VitSize& size,
                         const std::vector<std::string>& labels) {
-  if (labels.empty()) return "";  // of small images: no model of timm
+  if (labels.empty()) return "";  // small images: timm has no such model
   const nlohmann::ordered_json config = {{"architecture", architecture},
                                          {"num_classes", size.classes},
                                          {"num_features", size.width},
@@ -162,7 +162,7 @@ ModelInfo vit_info(const char* name, const char* about, const char* architecture
     size.image = input.image_size;
     size.channels = input.channels;
     size.classes = input.classes;
-    make_vit(size);  // refuses sizes that cannot be
+    make_vit(size);  // refuses impossible sizes
     Facts facts = {{"layers", size.layers},
                    {"heads", size.heads},
                    {"width", size.width},

@@ -72,8 +72,8 @@ std::vector<Flag> task_flags() {
       task("participation", &O::participation, Role::kTraining,
            "Simulates workers that join and leave: the seed draws this share of the workers in "
            "each round (the steps up to an exchange). The others compute nothing and do not vote. "
-           "In a mean they count as 0, and error feedback still sends its error. Bytes are those "
-           "of a round of all. Not with --coordinator",
+           "In a mean they count as 0, and error feedback still sends its error. Bytes are "
+           "counted as if all did. Not with --coordinator",
            {.highest = 1, .above = true}),
       task("absent", &O::absent, Role::kTraining,
            "What a worker does with the result of a round it skipped: replay (apply it), or stale "
@@ -178,7 +178,7 @@ std::vector<Flag> size_flags() {
           "worker and the flag may be left out",
           {.lowest = 1, .highest = 1024}),
       run("virtual-workers", &O::virtual_workers, Role::kSpeed,
-          "N workers that this process plays in turn over one copy of the model: the results and "
+          "N workers that this process runs in turn over one copy of the model: the results and "
           "counted bytes of --workers N, with the memory of one and N times the time",
           {.lowest = 1, .highest = 1024, .rival = "workers"}),
       run("threads-per-process", &O::threads_per_process, Role::kSpeed,

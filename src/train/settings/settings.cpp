@@ -26,8 +26,8 @@ void check_same_settings(Communicator& comm, const Settings& settings) {
   }
   const std::string others =
       ranks_that_differ(gather_rows(comm, {Digest().text(names).value()}), 1, 0);
-  PRIDE_CHECK(others.empty(), "the command differs: rank(s) ", others,
-              " run another one than rank 0; all ranks of a job need the same");
+  PRIDE_CHECK(others.empty(), "rank(s) ", others,
+              " run another command than rank 0; all ranks of a job need the same");
   const auto all = gather_rows(comm, mine);
   for (std::size_t k = 0; k < settings.size(); ++k) {
     const std::string ranks = ranks_that_differ(all, mine.size(), k);
@@ -37,7 +37,7 @@ void check_same_settings(Communicator& comm, const Settings& settings) {
   }
 }
 
-// An empty part is kept, also behind a last colon: it is refused as no key=value.
+// Keeps an empty part, also behind a last colon, so that it is refused as no key=value.
 MethodChoice parse_method(const std::string& text) {
   std::size_t end = std::min(text.find(':'), text.size());
   MethodChoice choice{text.substr(0, end), {}};
@@ -90,7 +90,7 @@ int ranks_per_node(const std::string& value) {
   return error == std::errc() && stopped == end && number > 0 ? number : 0;
 }
 
-// By rank: the first rank on the same machine.
+// For each rank the first rank on its machine.
 std::vector<int> node_of_rank(Communicator& comm) {
   using Name = std::array<char, 512>;
   Name mine{};

@@ -30,11 +30,11 @@ MethodChoice parse_method(const std::string& text);
 std::map<std::string, std::string> checked_options(const MethodChoice& choice);
 
 // Makes the method of `text` for `world` ranks, with minimal parameters. Throws InvalidArgument if
-// there is no such method, option or value, or not for so many ranks.
+// there is no such method, option or value, or if the method does not allow this number of ranks.
 void check_method(const std::string& text, int world);
 
-// Throws InvalidArgument on a text without a key or "=", and on a key that is given twice; `where`
-// is what the person wrote them behind.
+// Throws InvalidArgument on a text without a key or "=", and on a key that is given twice. `where`:
+// the flag of these texts, for errors.
 std::map<std::string, std::string> parse_method_options(const std::vector<std::string>& texts,
                                                         const std::string& where = "--method-opt");
 
@@ -53,7 +53,7 @@ Nodes nodes_of(Communicator& comm, const std::string& value);
 // The number of earlier ranks on this rank's machine. Collective.
 int local_rank(Communicator& comm);
 
-// The same of `world` threads of one process: auto finds one node.
+// The same for `world` threads of one process: auto finds one node.
 Nodes nodes_of_threads(int world, const std::string& value);
 
 }  // namespace pride::train

@@ -15,7 +15,7 @@ namespace pride::train {
 namespace {
 
 constexpr std::size_t kSegment = std::size_t{1} << 20;  // bytes split at a time
-constexpr std::size_t kLongestKnown = 64;               // bytes of a word worth remembering
+constexpr std::size_t kLongestKnown = 64;               // bytes of the longest word in the cache
 constexpr std::size_t kMostKnown = std::size_t{1} << 20;
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
@@ -58,10 +58,10 @@ void BpeEncoder::encode_word(std::string_view word, std::vector<Token>& tokens) 
   tokens.insert(tokens.end(), known->second.begin(), known->second.end());
 }
 
-// Merges the pairs of lowest rank, from left to right, until there is none. All of one rank are
-// merged in one go, as GPT-2's encoder does: what they make waits, even if its rank is lower (which
-// it can be only where an earlier merge has the same result).
-// O(n log n), so that a word of many megabytes is no trap.
+// Merges the pairs of lowest rank, from left to right, until there is none. As GPT-2's encoder, it
+// merges all pairs of a rank before pairs that this creates, even if those have a lower rank (only
+// possible if an earlier merge has the same result).
+// O(n log n), so that a word of many megabytes does not hang.
 void BpeEncoder::merge(std::string_view word, std::vector<Token>& tokens) {
   symbols_.resize(word.size());
   candidates_.clear();
@@ -125,9 +125,9 @@ constexpr const char* kPattern =
 
 bool is_space(char c) noexcept { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// Between an ASCII character that is no white space and an ASCII white space every word ends, and
-// neither side can see the other: no word has a space but at its start, and only words of white
-// space look ahead.
+// True between an ASCII character that is no white space and an ASCII white space. Every word ends
+// there, and neither side depends on the other: a word has a space only at its start, and only
+// words of white space look ahead.
 bool cut_at(std::string_view text, std::size_t at) noexcept {
   const char before = text[at - 1];
   return is_space(text[at]) && !is_space(before) && static_cast<unsigned char>(before) < 0x80;
@@ -179,7 +179,7 @@ void WordSplitter::split_valid(std::string_view text, std::size_t offset,
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const PCRE2_SIZE* found = pcre2_get_ovector_pointer(pattern_->match);
   for (std::size_t at = 0; at < text.size(); at = found[1]) {
-    // the check of the subject would be one of all that is left, for each word
+    // with its UTF check PCRE2 would scan the rest of the text for each word
     const int result = pcre2_match(pattern_->code, subject, text.size(), at, PCRE2_NO_UTF_CHECK,
                                    pattern_->match, nullptr);
     if (result < 0 || found[1] <= at) {

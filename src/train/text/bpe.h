@@ -39,8 +39,8 @@ class WordSplitter {
 // `about` bytes, else the first one after them, else text.size().
 std::size_t safe_cut(std::string_view text, std::size_t about) noexcept;
 
-// One per thread: it caches words. Any bytes can be encoded, and decode to themselves; those that
-// are not UTF-8 are words of their own.
+// One per thread: it caches words. Any bytes can be encoded, and decode to themselves. Bytes that
+// are not UTF-8 form separate words.
 class BpeEncoder {
  public:
   // `vocabulary` must live as long.
@@ -82,9 +82,9 @@ class BpeEncoder {
   WordSplitter splitter_;
   std::unordered_map<std::string, std::vector<Token>, Hash, std::equal_to<>> known_;
   std::vector<std::size_t> ends_;
-  std::vector<Symbol> symbols_;        // of the word at hand: a list in both directions
+  std::vector<Symbol> symbols_;        // of the current word, as a doubly linked list
   std::vector<Candidate> candidates_;  // heap, lowest rank first, then leftmost
-  std::vector<Candidate> later_;       // of lower rank than the merges that are under way
+  std::vector<Candidate> later_;       // of lower rank than the merges in progress
 };
 
 }  // namespace pride::train

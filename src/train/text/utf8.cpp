@@ -11,11 +11,11 @@ namespace pride::train {
 namespace {
 
 struct Lead {
-  std::size_t length = 0;                       // of the character; 0: no character begins so
+  std::size_t length = 0;                       // of the character; 0: none begins with this byte
   unsigned char lowest = 0x80, highest = 0xBF;  // of the second byte
 };
 
-// what the first byte says of the rest: no overlong forms, no surrogates, nothing above U+10FFFF
+// what the first byte determines: no overlong forms, no surrogates, nothing above U+10FFFF
 Lead lead_of(unsigned char first) noexcept {
   if (first < 0x80) return {1};
   if (first >= 0xC2 && first <= 0xDF) return {2};

@@ -37,8 +37,8 @@ std::string utf8_of(std::uint32_t code) {  // below U+0800
   return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
 }
 
-// GPT-2 names each byte by a character that can be seen: itself where it is printable Latin-1, and
-// the characters from U+0100 on for the others, in order.
+// GPT-2 names each byte by a visible character: itself if it is printable Latin-1, otherwise the
+// next character from U+0100 on.
 std::array<std::string, 256> byte_names() {
   std::array<std::string, 256> names;
   std::uint32_t next = 0x100;
@@ -128,8 +128,8 @@ class MergeReader {
     known_[whole->second] = true;
   }
 
-  // Of a list that was cut short, tokens are left over that no text gives. Other vocabularies than
-  // GPT-2's may have such tokens for reasons of their own.
+  // If the list of merges was cut short, no text results in some of the tokens. Vocabularies other
+  // than GPT-2's may have such tokens for other reasons.
   void check_all_known() const {
     if (ids_.size() != kGpt2Tokens) return;
     for (const auto& [name, token] : ids_) {
@@ -139,7 +139,7 @@ class MergeReader {
     }
   }
 
-  // in any other order, merging from the left is not what GPT-2's own encoder does
+  // with merges in another order, merging from the left would differ from GPT-2's encoder
   Token half(const std::string& name) const {
     const auto found = ids_.find(name);
     if (found == ids_.end() || !known_[found->second]) {

@@ -1,4 +1,4 @@
-// The vocabulary of a byte-level BPE as GPT-2's is published: tokens with their bytes, and merges.
+// The vocabulary of a byte-level BPE in GPT-2's format: tokens with their bytes, and merges.
 // SPDX-License-Identifier: Apache-2.0
 // Source    Radford et al. 2019, encoder.py; the files encoder.json and vocab.bpe.
 #pragma once
@@ -20,7 +20,7 @@ using Token = std::uint16_t;
 inline constexpr std::size_t kMostTokens = 65536;
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-// Two neighbours become one token; of all that could, the merge of lowest rank goes first.
+// Two neighbours become one token. Of all possible merges the one of lowest rank is made first.
 struct Merge {
   std::uint32_t rank = 0;
   Token result = 0;
@@ -60,7 +60,7 @@ class Vocabulary {
   std::uint64_t hash_ = 0;
 };
 
-// Of the vocabulary, or of bytes.
+// The number of tokens. Null: tokens are bytes.
 inline std::int64_t n_tokens(const Vocabulary* vocabulary) noexcept {
   return vocabulary != nullptr ? static_cast<std::int64_t>(vocabulary->size()) : 256;
 }

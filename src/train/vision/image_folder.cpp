@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kFewestClasses = 2;  // of one there is nothing to learn
+constexpr std::size_t kFewestClasses = 2;  // with one class there is nothing to learn
 constexpr std::size_t kMostClasses = 65536;
 
 bool hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
@@ -43,7 +43,7 @@ struct Found {
   std::uintmax_t size = 0;
 };
 
-// Left out, it would be another data set.
+// Refuses the entry, because without it this would be another data set.
 [[noreturn]] void refuse_entry(const fs::path& path, const char* what) {
   throw DataError(concat(path.string(), ": ", what));
 }
@@ -85,7 +85,7 @@ std::vector<Found> images_of(const fs::path& split, const std::string& name, std
 void add_class(const std::string& name, std::size_t label, ImageSplit& split, Digest& hash,
                std::size_t& others) {
   for (Found& image : images_of(split.folder, name, others)) {
-    // with their NUL bytes, which no file name holds
+    // with their final NUL bytes, which no file name contains
     for (const std::string& word : {image.name, std::to_string(image.size)}) {
       hash.bytes(std::as_bytes(std::span(word.c_str(), word.size() + 1)));
     }

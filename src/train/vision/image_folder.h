@@ -21,7 +21,7 @@ struct ImageSplit {
 
 struct ImageFolder {
   std::vector<std::string> classes;  // the folders below train/, in order of their bytes
-  ImageSplit train, val;             // class by class, in each in order of the names' bytes
+  ImageSplit train, val;             // class by class; within a class by the names' bytes
   std::uint64_t hash = 0;            // XXH3-64 of all names and sizes
   std::size_t n_others = 0;          // files without a JPEG's name
 };

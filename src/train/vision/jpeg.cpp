@@ -23,7 +23,7 @@
 namespace pride::train {
 namespace {
 
-// A progressive file may ask for any number of passes over all coefficients; encoders make ten.
+// A progressive file may need any number of passes over all coefficients; encoders make ten.
 constexpr int kMostScans = 200;
 
 // Warnings after which libjpeg invents pixels. Others concern bytes between the parts of a file.
@@ -34,7 +34,7 @@ bool loses_pixels(int code) {
 }
 
 struct Errors {
-  jpeg_error_mgr manager;  // first: libjpeg knows this part only
+  jpeg_error_mgr manager;  // first: libjpeg has a pointer to this part
   std::jmp_buf jump;
   std::array<char, JMSG_LENGTH_MAX> text;
 };
@@ -85,7 +85,7 @@ class Decoder {
   bool cmyk() const { return info_.out_color_space == JCS_CMYK; }
   const char* error() const { return errors_.text.data(); }
 
-  // Each false on an error.
+  // Both return false on an error.
   bool read_header(const unsigned char* bytes, std::size_t n) {
     if (setjmp(errors_.jump) != 0) return false;
     jpeg_create_decompress(&info_);
@@ -134,7 +134,7 @@ std::string other_format(std::string_view bytes) {
 std::vector<std::byte> read_jpeg_bytes(const std::string& name) {
   require_regular_file(name);
   std::vector<std::byte> bytes(std::filesystem::file_size(name));
-  // not mapped: a failing disk is an error here, but would end the process there
+  // not mapped: here a failing disk is an error, with a mapping it would kill the process
   std::ifstream in(name, std::ios::binary);
   in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   if (static_cast<std::size_t>(in.gcount()) != bytes.size()) {

@@ -12,7 +12,7 @@ Prefetcher::Prefetcher(int threads) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
   } catch (const std::exception& error) {  // the system has no more
     stop();
-    // the one that waits makes rows, too
+    // + 1: the thread that calls wait() makes rows, too
     throw Error(concat("only ", threads_.size() + 1, " of ", threads + 1,
                        " threads could be started: ", error.what()));
   }
@@ -76,7 +76,7 @@ Prefetcher::Batch* Prefetcher::open_batch() {
   return nullptr;
 }
 
-// All rows below one that fails are taken already, so the first failing row is always found.
+// All rows below a failing row have begun already, so the first failing row is always found.
 void Prefetcher::make_row(Batch& batch, std::unique_lock<std::mutex>& lock) {
   const std::size_t row = batch.next++;
   ++batch.running;

@@ -23,7 +23,7 @@ class Prefetcher {
 
   // Without threads wait() makes all rows. Throws Error if the system cannot start the threads.
   explicit Prefetcher(int threads);
-  // Rows that no thread has taken are not made; `make` of all batches is then no longer called.
+  // Rows that no thread has begun are not made. Afterwards no `make` is called.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -31,9 +31,9 @@ class Prefetcher {
   // Returns at once. Copies of `make` are gone when wait() of this batch returns or throws.
   void begin(std::size_t rows, MakeRow make);
 
-  // Until all rows of the oldest batch are made; makes some of them itself. Throws what the first
-  // row that failed threw; later rows of that batch may then be missing, other batches are not
-  // concerned. REQUIRES: pending() > 0.
+  // Waits until all rows of the oldest batch are made, and makes some of them itself. Throws what
+  // the first row that failed threw; later rows of that batch may then be missing. Other batches
+  // are not affected. REQUIRES: pending() > 0.
   void wait();
 
   // Batches begun and not yet waited for.
@@ -56,8 +56,8 @@ class Prefetcher {
   Batch* open_batch();
   void make_row(Batch& batch, std::unique_lock<std::mutex>& lock);
 
-  std::size_t pending_ = 0;  // of the one thread that begins and waits
-  std::mutex mutex_;         // of everything below but the threads
+  std::size_t pending_ = 0;  // used only by the thread that begins and waits
+  std::mutex mutex_;         // guards the members below, except the threads
   std::condition_variable work_, finished_;
   std::deque<std::unique_ptr<Batch>> batches_;
   bool stop_ = false;

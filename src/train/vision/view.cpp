@@ -23,7 +23,7 @@ double uniform(PhiloxStream& bits, double low, double high) {
   return low + (high - low) * static_cast<double>(bits.next_u64() >> 11) * 0x1p-53;
 }
 
-// As Python's round: halves to the even neighbour.
+// Rounds as Python does: halves to the even neighbour.
 int rounded(double value) { return static_cast<int>(std::nearbyint(value)); }
 
 Box centred(int width, int height, int part_width, int part_height) {
@@ -114,7 +114,7 @@ constexpr int kBits = 22;
 // One output coordinate: weights of the inputs from `first` on.
 struct Taps {
   int first = 0, count = 0;
-  std::size_t weights = 0;  // where they begin
+  std::size_t weights = 0;  // index of the first weight
 };
 
 struct Filter {
@@ -122,7 +122,7 @@ struct Filter {
   std::vector<std::int32_t> weights;
 };
 
-// Of outputs [begin, begin + count) where `in` inputs become `out` outputs.
+// The filter of outputs [begin, begin + count) of a resize from `in` to `out`.
 Filter make_filter(int in, int out, int begin, int count) {
   Filter filter;
   const double scale = static_cast<double>(in) / out;
@@ -152,7 +152,7 @@ std::uint8_t to_byte(std::int32_t sum) {
   return static_cast<std::uint8_t>(std::min(sum >> kBits, 255));
 }
 
-// One row of pixels, to as many as the filter has outputs.
+// Resizes one row of pixels to the filter's outputs.
 void along_row(const Filter& filter, const std::uint8_t* in, std::uint8_t* out) {
   for (const Taps& taps : filter.taps) {
     const std::int32_t* weight = filter.weights.data() + taps.weights;

@@ -106,7 +106,7 @@ TEST(FewerBits, AreAsManyAsHideTheExchange) {
   plan.rows[0].method.rounds = 2;
   EXPECT_EQ(fewer_bits(plan).turns, 0);
   EXPECT_EQ(fewer_bits(plan).h, 16);
-  expect_contains(advice_on(plan), "turn-muon does not either: each step waits for a round trip");
+  expect_contains(advice_on(plan), "turn-muon does not hide it: each step waits for a round trip");
 
   plan.facts.network = {.bytes_per_s = 1e9};
   EXPECT_FALSE(fewer_bits(plan).needed);

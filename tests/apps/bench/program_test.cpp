@@ -202,7 +202,7 @@ TEST(BenchProgram, RefusesAJobOfDifferentSettings) {
   expect_contains(reps.err, "--reps differs: rank(s) 1");
   const Outcome other = run(common, concat(PRIDE_PROGRAM, " bench network --seconds 0.01"));
   EXPECT_EQ(other.code, 2) << other.err;
-  expect_contains(other.err, "the command differs: rank(s) 1");
+  expect_contains(other.err, "rank(s) 1 run another command");
 }
 #endif
 

@@ -162,8 +162,8 @@ TEST_F(Compare, AddsMethodOptionsOfItsOwnToTheSharedOnes) {
 }
 
 TEST_F(Compare, TunesFromTheRateThatATrainingHasByDefault) {
-  const Outcome outcome =
-      compare(words("--methods lion,sgdm --seeds 1 --steps 2 --tune --tune-steps 1 --tune-beta2 none"));
+  const Outcome outcome = compare(
+      words("--methods lion,sgdm --seeds 1 --steps 2 --tune --tune-steps 1 --tune-beta2 none"));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(runs_of("lion", "tune")[0]["lr"], 1e-3) << "ten times the default, for a narrow GPT";
   EXPECT_EQ(runs_of("sgdm", "tune")[0]["lr"], 0.1) << "the default";

@@ -160,7 +160,7 @@ TEST_F(Train, RefusesAJobOfWhichOnlySomeProcessesHaveThreads) {
 TEST_F(Train, WaitsForTheProcessesOfAJobNoLongerThanItsTimeout) {
   const std::string job = mpiexec(1, tiny({"--steps", "1", "--timeout", "0.5"}));
   expect_end(concat("timeout 30 env ", job, " : -n 1 ", PRIDE_MPI_DEATH, " late"),
-             "not all 2 processes of this MPI job have come within 500 ms", 1);
+             "not all 2 processes of this MPI job have started within 500 ms", 1);
 }
 #endif
 

@@ -204,7 +204,7 @@ TEST_F(Train, SaysWhichStepsOfAFragmentNoExchangeFollows) {
   const Outcome outcome = train(words(
       "--data ", path("text"), " --layers 1 --heads 1 --width 8 --context 16 --batch 2",
       " --workers 2 --steps 8 --method local-vote --method-opt h=4", " --method-opt fragments=2"));
-  expect_contains(outcome.err, "the last 2 of 8 will be in no result");
+  expect_contains(outcome.err, "the last 2 of 8 are never exchanged");
 }
 
 TEST_F(Train, SaysOfALineOfProgressWhatItsBytesAre) {

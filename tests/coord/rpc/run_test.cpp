@@ -223,7 +223,7 @@ TEST(Client, SaysThatItStillTriesWhereNobodyListens) {
     std::vector<std::string> notices;
     address.on_notice = [&](const std::string& text) { notices.push_back(text); };
     const std::string error = train(address, 1).error;
-    EXPECT_NE(error.find("nobody listens there (connection refused)"), std::string::npos) << error;
+    EXPECT_NE(error.find("nothing listens there (connection refused)"), std::string::npos) << error;
     EXPECT_NE(error.find("coordinator 127.0.0.1:1, registration of worker alice: no answer in"),
               std::string::npos)
         << error;
@@ -231,7 +231,7 @@ TEST(Client, SaysThatItStillTriesWhereNobodyListens) {
     ASSERT_FALSE(notices.empty());
     EXPECT_EQ(notices[0].find("still trying 127.0.0.1:1 (registration of worker alice), "), 0U)
         << notices[0];
-    EXPECT_NE(notices[0].find(" s left: nobody listens there"), std::string::npos) << notices[0];
+    EXPECT_NE(notices[0].find(" s left: nothing listens there"), std::string::npos) << notices[0];
   }
 }
 

@@ -45,7 +45,7 @@ def ends_while_it_waits(pride, folder):
 def says_that_nobody_listens(pride):
     done = subprocess.run([pride, "train", *FLAGS, "--coordinator", "127.0.0.1:1", "--timeout", "6"],
                           capture_output=True, text=True, timeout=PATIENCE_S)
-    good = "still trying 127.0.0.1:1" in done.stderr and "nobody listens there" in done.stderr.splitlines()[-1]
+    good = "still trying 127.0.0.1:1" in done.stderr and "nothing listens there" in done.stderr.splitlines()[-1]
     return good or print("alone:", done.stderr)
 
 

@@ -17,7 +17,7 @@ using device::Kernel;
 constexpr std::size_t kPeriod = 1 << 20;       // values that are drawn, then repeated
 constexpr std::size_t kMostChecked = 100'000;  // coordinates
 
-// Bytes of a coordinate that are written to where they were read; all else is read or written once.
+// Bytes per coordinate that are read and written in the same place; others count once.
 double written_again(Kernel kernel) {
   switch (kernel) {
     case Kernel::k_adamw:

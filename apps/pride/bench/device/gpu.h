@@ -1,4 +1,4 @@
-// What the kernels take on a GPU, beside the GPU's own copies, and whether they are right.
+// Times of the kernels on a GPU, compared with its own copies, and checks of their results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,25 +15,25 @@
 
 namespace pride::app {
 
-// The GPU of this rank: ranks of a host take its GPUs in turn. Throws InvalidArgument: there is
+// The GPU of this rank: ranks of a host take its GPUs in turn. Throws InvalidArgument if there is
 // none. Collective.
 std::shared_ptr<Device> gpu_of_rank(Communicator& comm);
 
 struct GpuCell {
-  std::string name, dtype;  // of gradients and of narrow parameters
+  std::string name, dtype;  // dtype of gradients and of narrow parameters
   std::size_t coords = 0;   // of one tensor
   double bytes = 0;         // read and written in a launch
   Times times = {};
-  double copy_s = 0;             // of as many bytes, half of them read, at the rate of large copies
-  std::size_t wrong_arrays = 0;  // without the host's bits; of at most 100,000 coordinates
+  double copy_s = 0;             // time of a copy of these bytes, at the rate of large copies
+  std::size_t wrong_arrays = 0;  // bits differ from the host's, in at most 100,000 coordinates
 
   double bytes_per_s() const { return bytes / times.median_s; }
   double of_copy() const { return copy_s / times.median_s; }
 };
 
-// Kernels of whose name `pattern`, a regular expression, matches some part, at each of how.sizes,
-// with float32, and with bfloat16 where they read that. A short launch is repeated without a pause;
-// times are per launch. Calls `done` after each cell. Throws as matching_rows() on the pattern.
+// Measures the kernels that matching_rows() selects by `pattern`, at each of how.sizes: with
+// float32, and with bfloat16 if they read it. Short launches are repeated without a pause; times
+// are per launch. Calls `done` after each cell. Throws as matching_rows().
 void bench_gpu_kernels(Device& device, const KernelBench& how, const std::string& pattern,
                        double copy_rate, const std::function<void(const GpuCell&)>& done);
 

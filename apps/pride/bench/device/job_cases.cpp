@@ -8,7 +8,7 @@ namespace {
 
 using namespace device;
 
-// Values are made in the order of declarations, so that both makers draw the same.
+// Members are drawn in the order of their declarations, so that host and device get equal bits.
 Narrow narrow(JobMaker& make) {
   Narrow job{};
   job.values = make.halves(kFloat16);
@@ -79,7 +79,7 @@ ApplySigns apply_signs_job(JobMaker& make) {
   return job;
 }
 
-// Blocks that share a scale.
+// Blocks of coordinates with one scale each: `n` blocks, the first begins `lead` before the job.
 struct Blocks {
   u64 lead, n;
 };
@@ -180,7 +180,7 @@ Levels levels_job(JobMaker& make) {
   return job;
 }
 
-// A multiple of 64 values.
+// Rounds n up to a multiple of 64.
 LevelValues level_values_job(JobMaker& make) {
   LevelValues job{};
   make.n = (make.n + 63) / 64 * 64;
@@ -192,7 +192,7 @@ LevelValues level_values_job(JobMaker& make) {
   return job;
 }
 
-// Of 3 n coordinates.
+// Samples n of 3 n coordinates.
 SampleBlends sample_blends_job(JobMaker& make) {
   SampleBlends job{};
   const u64 n = make.n;
@@ -228,7 +228,7 @@ void append(Jobs& jobs, const Job& job) {
   jobs.first.push_back(jobs.first.back() + (job.n + kChunk - 1) / kChunk);
 }
 
-// Braced lists are evaluated from left to right.
+// Braced lists are evaluated from left to right, so the order of draws is fixed.
 void append_job(Kernel kernel, JobMaker& make, Jobs& jobs) {
   const u64 n = make.n;
   switch (kernel) {

@@ -14,22 +14,22 @@
 
 namespace pride {
 
-// Arrays that jobs point at, each with guard bytes behind it: of the host, or of a device.
+// The arrays of jobs, on the host or on a device, each followed by guard bytes.
 class JobMemory {
  public:
-  explicit JobMemory(Device* device) : device_(device) {}  // null: of the host
+  explicit JobMemory(Device* device) : device_(device) {}  // null: on the host
   ~JobMemory();
   JobMemory(const JobMemory&) = delete;
   JobMemory& operator=(const JobMemory&) = delete;
 
-  // With a larger `count` the values are repeated, on a device alone.
+  // If `count` is above values.size(), repeats the values; only on a device.
   template <typename T>
   T* array(std::span<const T> values, std::size_t count = 0) {
     return static_cast<T*>(add(std::as_bytes(values), count * sizeof(T)));
   }
   std::size_t bytes() const { return bytes_; }  // of all arrays, without guards
 
-  // All bytes of all arrays as they are once the device's queue is done.
+  // Waits for the device's queue and returns all bytes of all arrays, with guards.
   std::vector<std::vector<std::byte>> contents() const;
 
  private:
@@ -56,14 +56,14 @@ struct Jobs {
 
 struct JobOptions {
   std::uint32_t seed = 1;
-  std::size_t period = 0;              // values that are drawn for an array, then repeated; 0: all
+  std::size_t period = 0;              // drawn values of an array, then repeated; 0: all are drawn
   std::optional<device::u32> dtype{};  // of gradients and parameters; null: any
 };
-// A job for each size.
+// Makes a job for each size.
 Jobs random_jobs(device::Kernel kernel, std::span<const std::size_t> sizes,
                  const JobOptions& options, JobMemory& memory);
 
-// Where arrays differ first; "": nowhere.
+// A text about the first difference of the arrays; "": none.
 std::string first_difference(const std::vector<std::vector<std::byte>>& expected,
                              const std::vector<std::vector<std::byte>>& actual);
 

@@ -20,7 +20,7 @@ class JobMaker {
 
   std::size_t n = 0;  // coordinates of the next job
 
-  // Mostly of the size of gradients; one in eight is a zero of either sign, one in 64 tiny.
+  // In (-1, 1); one in eight is a zero of either sign, one in 64 is a denormal.
   float value() {
     const std::uint32_t which = word();
     if (which % 8 == 0) return which & 256 ? -0.0f : 0.0f;
@@ -55,7 +55,7 @@ class JobMaker {
     if (dtype == kFloat32) return {floats(), dtype, factor, scale};
     return {halves(dtype), dtype, factor, scale};
   }
-  // A factor that lies on the device, in one of four jobs.
+  // In one of four jobs, a factor in the jobs' memory.
   const float* scale_word() {
     const float factor[1] = {0.73f};
     return word() % 4 == 0 ? memory_.array<float>(factor) : nullptr;
@@ -65,14 +65,14 @@ class JobMaker {
     for (u16& x : values) x = dtype == kBFloat16 ? to_bfloat16(value()) : to_float16(value());
     return memory_.array<u16>(values, n);
   }
-  // Floats or halves, of which `upper` may have been changed.
+  // Floats, or the two halves of masters, whose upper half may not be the rounded master.
   Halves parameters() {
     const u32 any = word() % 3, dtype = options_.dtype.value_or(any);
     if (dtype != kBFloat16) return {floats(), nullptr};
     u16* const upper = halves(kBFloat16);
     return {upper, random_halves()};
   }
-  // Floats; or bfloat16, where no dtype is given.
+  // Floats; if options_.dtype is not set, in one of two jobs bfloat16.
   Stored momenta() {
     if (word() % 2 == 0 || options_.dtype) return {floats(), 0};
     return {halves(kBFloat16), 1};
@@ -86,13 +86,13 @@ class JobMaker {
     const std::uint32_t none[1] = {kNoTensor};
     return {memory_.array<std::uint32_t>(none), word() % 100};
   }
-  // None, one without a fault, or one with a fault.
+  // Null, a guard without a fault, or one with a fault.
   const u32* guard() {
     const u32 kind = word() % 4;
     const std::uint32_t fault[1] = {kind == 0 ? 7 : kNoTensor};
     return kind == 3 ? nullptr : memory_.array<std::uint32_t>(fault);
   }
-  // One NaN or Inf in one of two jobs.
+  // In one of two jobs, one value is NaN or Inf.
   Values broken_values() {
     if (word() % 2 == 0 || options_.period != 0) return values();
     std::vector<float> x(n);

@@ -7,14 +7,14 @@
 namespace pride {
 namespace {
 
-constexpr std::size_t kGuard = 64;  // bytes behind each array that nobody may write
+constexpr std::size_t kGuard = 64;  // bytes behind each array that no kernel may write
 
 }  // namespace
 
 JobMemory::~JobMemory() {
   if (device_ == nullptr) return;
   for (const auto& block : blocks_) device_->free(block->memory);
-  device_->wait(device_->record());  // the copies out of `host`
+  device_->wait(device_->record());  // copies may still read `host`
 }
 
 void* JobMemory::add(std::span<const std::byte> bytes, std::size_t whole) {
@@ -32,7 +32,7 @@ void* JobMemory::add(std::span<const std::byte> bytes, std::size_t whole) {
   return blocks_.back()->memory;
 }
 
-// The pattern, then copies on the device, each of all that is there.
+// Copies the pattern to the device and doubles it there by copies.
 void* JobMemory::repeated(std::span<const std::byte> pattern, std::size_t whole) {
   auto block = std::make_unique<Block>();
   block->host.assign(pattern.begin(), pattern.end());

@@ -1,4 +1,4 @@
-// Makes a row of a kernel and its arguments: arrays, their bytes and the call follow from them.
+// Makes a row from a kernel and its arguments, which determine the arrays, the bytes and the call.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,13 +9,13 @@
 
 #include "bench/kernels/rows.h"
 
-// The name of a kernel and the kernel: an overloaded function has no address.
+// The name of a kernel, and the kernel as a lambda, because an overloaded function has no address.
 #define PRIDE_KERNEL(kernel) #kernel, [](const auto&... args) { return kernels::kernel(args...); }
 
 namespace pride::app {
 
-// An argument of a kernel that is a span over `count` arrays in one piece. Arrays of a kind are
-// taken in the order of the arguments.
+// An argument of a kernel: a span over `count` adjacent arrays. Arrays of a type are assigned in
+// the order of the arguments.
 template <typename T>
 struct Piece {
   using Element = T;
@@ -24,7 +24,7 @@ struct Piece {
   std::size_t first = 0;  // of the row's arrays; set by AddRow
 };
 
-// The same as pointers to the arrays.
+// The same, passed as pointers to the arrays.
 template <typename T>
 struct Pointers : Piece<T> {};
 

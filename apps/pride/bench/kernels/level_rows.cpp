@@ -12,7 +12,7 @@ using namespace row_parts;
 
 constexpr float kScale = 0.5f;  // mean magnitude of the arrays
 
-// A rank's levels of p bits: to nearest with a known scale, with that of each block, from floats
+// Encoding of levels of p bits: to nearest with a known scale, with a scale per block, from floats
 // alone, and stochastic.
 void add_encoding(std::vector<KernelRow>& rows, int p) {
   const AddRow add(rows, "/p" + std::to_string(p));
@@ -51,7 +51,7 @@ void add_encoding(std::vector<KernelRow>& rows, int p) {
       kIn, lines);
 }
 
-// Codes whose bits are all set are none of the levels'.
+// Clears codes with all bits set, which no level has.
 void clear_impossible(Words lines, LevelShape shape) {
   for (std::size_t word = 0; word < shape.n_words; ++word) {
     std::uint64_t impossible = ~std::uint64_t{0};
@@ -91,7 +91,7 @@ void vote_on_sums(std::span<std::uint32_t> sums, std::size_t n, Words positive) 
   vote_sums({reinterpret_cast<const std::int32_t*>(sums.data()), n}, kHash, positive, {});
 }
 
-// Scales, and error feedback: what goes with the levels.
+// Kernels around levels: scales and error feedback.
 void add_around_levels(std::vector<KernelRow>& rows) {
   const AddRow add(rows);
   add(PRIDE_KERNEL(add), kIn, kInOut);
@@ -115,7 +115,7 @@ void add_around_levels(std::vector<KernelRow>& rows) {
       kOut, bits(4));
   const auto n = [](KernelArrays& a) { return a.n(); };
   add("vote_sums", vote_on_sums, Piece<std::uint32_t>{4}, n, bits()).prepare = [](auto& a) {
-    for (auto& sum : a.numbers()) sum = sum % 5 - 2;  // ties are among them
+    for (auto& sum : a.numbers()) sum = sum % 5 - 2;  // with ties
   };
 }
 

@@ -41,14 +41,14 @@ KernelArrays outcome(const KernelRow& row, std::size_t n, const std::string& isa
   return arrays;
 }
 
-// Processor time of this thread: time without the core is not counted, and nothing here waits.
+// Processor time of this thread, which excludes the time of other processes. Kernels do not wait.
 double seconds_of(const std::function<void()>& work, int calls) {
   const double start = cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
   for (int i = 0; i < calls; ++i) work();
   return cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - start;
 }
 
-// Calls per measurement, after one that touches the memory.
+// Calls per measurement. The first call, which touches the memory, is not timed.
 int calls_of(const std::function<void()>& work) {
   const double one = (work(), seconds_of(work, 1));
   return one >= kShortest ? 1 : static_cast<int>(std::min(1e6, kShortest / one + 1));
@@ -72,7 +72,7 @@ void measure(const KernelRow& row, const KernelBench& how, KernelCell& cell) {
   cell.memcpy_times = times_of(std::move(copy_times));
 }
 
-// The cells of a row, checked. Plain code's results are freed afterwards.
+// The cells of a row, with results checked. Frees the results of plain code before it returns.
 std::vector<KernelCell> checked_cells(const KernelRow& row, std::size_t n,
                                       std::span<const std::string> isas) {
   std::vector<KernelCell> cells;
@@ -89,7 +89,7 @@ std::vector<KernelCell> checked_cells(const KernelRow& row, std::size_t n,
   return cells;
 }
 
-// Of memory for a coordinate, when it is measured: what the kernel works on, and memcpy.
+// Bytes of memory per coordinate during a measurement: the kernel's arrays and memcpy's.
 double bytes_of(const KernelRow& row) {
   const KernelShape& shape = row.shape;
   return 4.0 * static_cast<double>(shape.floats + shape.numbers) +
@@ -107,7 +107,7 @@ void bench_row(const KernelRow& row, std::size_t n, const KernelBench& how,
   }
 }
 
-// From a table: otherwise filling hundreds of megabytes would take a minute.
+// Fills from a table; random numbers for hundreds of megabytes would take a minute.
 void fill(std::span<float> x, std::uint64_t seed, bool awkward) {
   PhiloxStream random(seed, 0, 0);
   std::vector<float> table(4099);
@@ -121,7 +121,7 @@ void fill(std::span<float> x, std::uint64_t seed, bool awkward) {
   }
 }
 
-// The lowest bits of random numbers, where `mask` is set.
+// Random bits where `mask` is set, zeros elsewhere.
 template <typename T>
 void fill(std::span<T> values, std::uint64_t seed, std::uint64_t mask) {
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -129,7 +129,7 @@ void fill(std::span<T> values, std::uint64_t seed, std::uint64_t mask) {
   }
 }
 
-// Equal bits, so that -0 is not 0 and NaN equals itself.
+// Compares bits, so that -0 differs from 0 and NaN equals itself.
 template <typename T>
 std::size_t count_differing(const KernelStore<T>& a, const KernelStore<T>& b) {
   std::size_t differing = 0;
@@ -147,7 +147,7 @@ void bench_kernels(std::span<const KernelRow> rows, const KernelBench& how,
   PRIDE_CHECK(!how.isas.empty(), "bench_kernels: no instruction set");
   for (const std::string& isa : how.isas) {
     PRIDE_CHECK(!isa.empty(), "bench_kernels: an instruction set without a name");
-    force_isa(isa);  // is there
+    force_isa(isa);  // throws if it is unavailable
   }
   for (const std::size_t n : how.sizes) {
     for (const KernelRow& row : rows) {

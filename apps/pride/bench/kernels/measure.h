@@ -17,13 +17,13 @@ namespace pride::app {
 struct KernelBench {
   std::vector<std::size_t> sizes = {};  // coordinates
   std::vector<std::string> isas = {};   // of available_isas()
-  double seconds = 0.1;                 // of each cell, and as long for memcpy
-  int least = 5;                        // measurements of each cell
+  double seconds = 0.1;                 // minimum per cell; memcpy runs as long
+  int least = 5;                        // minimum measurements per cell
 };
 
 struct KernelCell {
   std::string name;
-  std::string isa;  // empty: the same code on all of them
+  std::string isa;  // empty: the code is the same for all sets
   std::size_t coords = 0;
   double bytes = 0;  // read and written in a call
   Times times = {};
@@ -37,10 +37,9 @@ struct KernelCell {
 };
 
 // Measurements of the kernel and of memcpy alternate, so that other work on the machine affects
-// both. Each lasts at least a millisecond; short calls are repeated in it. Times are processor time
-// of the calling thread. Calls `done` after each cell: by size, then row, then instruction set.
-// Restores the active instruction set afterwards. Throws InvalidArgument on an unavailable
-// instruction set.
+// both. Each lasts at least a millisecond: short calls are repeated. Times are processor time of
+// the calling thread. Calls `done` after each cell: by size, then row, then instruction set. At the
+// end it restores the active instruction set. Throws InvalidArgument if a set is unavailable.
 void bench_kernels(std::span<const KernelRow> rows, const KernelBench& how,
                    const std::function<void(const KernelCell&)>& done);
 

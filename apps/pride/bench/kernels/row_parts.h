@@ -1,4 +1,4 @@
-// What rows of `pride bench kernels` share: arrays, settings, and work block by block.
+// Shared by the rows of `pride bench kernels`: arrays, settings, and work block by block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,14 +21,14 @@ using Words = std::span<std::uint64_t>;
 using Floats = std::span<float>;
 using Lines = std::span<const std::uint64_t* const>;
 
-// Decay takes off one unit in the last place: parameters stay in range, and away from denormals,
-// however often a step is repeated.
+// Decay takes off one unit in the last place, so that parameters of repeated steps stay in range
+// and do not become denormal.
 inline constexpr Step kStep{.decay = 0x1.fffffep-1f, .lr = 3e-4f};
 inline constexpr Blend kBlend{0.9f, 0.1f, 0.99f, 0.01f};
 inline constexpr HashWords kHash{.key = 1, .first_word = 0};
 inline constexpr PhiloxKey kKey{.seed = 7, .step = 3, .rank = 1};
 
-// What a kernel reads, writes, or both.
+// Arrays that a kernel reads, writes, or both.
 inline constexpr Piece<float> kIn{4}, kOut{4}, kInOut{8};
 inline constexpr Piece<BFloat16> kHalves{2};
 
@@ -50,14 +50,14 @@ inline auto make_positive(std::size_t i) {
 inline constexpr std::size_t kBlock = 4096;  // coordinates
 struct Block {
   std::size_t at;            // first coordinate
-  std::span<float> u;        // room of the block's own
-  std::span<std::int8_t> q;  // the same for levels
+  std::span<float> u;        // working memory of the block
+  std::span<std::int8_t> q;  // working memory for levels
 };
 
 inline Floats cut(Floats x, const Block& b) { return x.subspan(b.at, b.u.size()); }
 inline Words cut(Words lines, const Block&) { return lines; }
 
-// Calls body(block, its part of the floats, all bits) for each block. Adds up what it returns.
+// Calls body(block, its part of the floats, all bits) for each block; returns the results' sum.
 template <typename Body>
 auto by_block(Body body) {
   return [body](Floats first, auto... more) {
@@ -77,7 +77,7 @@ auto by_block(Body body) {
 
 namespace pride::app {
 
-// Levels of p = 2, 4 and 8 bits: their encoding and what goes with it; votes of n ranks.
+// Adds rows for levels of p = 2, 4 and 8 bits: their encoding, and votes of n ranks.
 void add_levels(std::vector<KernelRow>& rows);
 void add_level_votes(std::vector<KernelRow>& rows, std::size_t n);
 

@@ -1,4 +1,4 @@
-// The rows of `pride bench kernels`: a kernel and its arguments each.
+// The rows of `pride bench kernels`; each is a kernel and its arguments.
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/kernels/rows.h"
 
@@ -35,7 +35,7 @@ void add_signs(std::vector<KernelRow>& rows) {
   add(PRIDE_KERNEL(stochastic_signs), kIn, 1.0f, kKey, kHash, bits());
 }
 
-// All bits of the rows: plain code that no vote can be faster than.
+// Reads all bits of the rows in plain code: the lower bound for votes.
 std::uint64_t read_once(Lines lines, std::size_t words) {
   std::uint64_t all = 0;
   for (const std::uint64_t* line : lines) {
@@ -51,8 +51,8 @@ void add_votes(std::vector<KernelRow>& rows, std::size_t n) {
   add(PRIDE_KERNEL(vote_ternary), sign_rows(n), bits(), bits());
 }
 
-// As in the exchange: planes of a few groups, which stay in the cache, then their numbers. What is
-// left over stays in planes.
+// As in the exchange: counts planes of a few groups, which stay in the cache, then packs them. The
+// rest, less than a group, stays in planes.
 void count_and_pack(Lines lines, Radix radix, Words left, std::span<std::uint32_t> packed,
                     std::size_t words) {
   constexpr std::size_t kPlaneWords = 512, kMostPlanes = 16;
@@ -83,7 +83,7 @@ void add_counts(std::vector<KernelRow>& rows, std::size_t n) {
   const Piece<std::uint32_t> packed{4 / static_cast<double>(radix.n_digits)};
   const auto counts = bits(n_planes), sums = bits(n_planes + 1);
   const Piece<std::uint64_t> twice{2 * sums.bytes, sums.count};  // read and written
-  const Piece<std::uint64_t> unused{0, n_planes};                // what fills no group of numbers
+  const Piece<std::uint64_t> unused{0, n_planes};                // the rest, less than a group
   add(PRIDE_KERNEL(count), sign_rows(n), n_words, n_planes, counts);
   add("count+pack_digits", count_and_pack, sign_rows(n), radix, unused, packed, n_words);
   add(PRIDE_KERNEL(apply_counts), counts, n_planes, n_words, world, world, kStep, kInOut);
@@ -106,7 +106,7 @@ void add_counts(std::vector<KernelRow>& rows, std::size_t n) {
 
 void add_feedback(std::vector<KernelRow>& rows) {
   const AddRow add(rows);
-  // what a worker does before it sends scaled signs
+  // a worker's encode of scaled signs
   add("feedback+pack_signs+sum_abs",
       by_block([](const Block& b, Floats g, Floats m, Floats e, Words signs) {
         feedback(g, m, e, kFeedback, b.u);
@@ -132,7 +132,7 @@ void mean_scaled(Lines lines, Floats e, Floats out) {
 
 void add_means(std::vector<KernelRow>& rows, std::size_t n) {
   const AddRow add(rows, per_row(n));
-  // into an array of its own: the mean of means would run towards a point
+  // into a separate array: means of means would converge to one value
   add(PRIDE_KERNEL(mean_rows), float_rows(n), static_cast<int>(n), kOut);
   add(PRIDE_KERNEL(sum_rows), float_rows(n), kOut);
   add("mean_of_signs", mean_scaled, sign_rows(n), kIn, kOut);
@@ -146,12 +146,12 @@ void add_ternary(std::vector<KernelRow>& rows) {
       "/4 planes";
 }
 
-// Entries of `percent`, as of DGC (0.1) and of graddrop (4).
+// The number of entries that are `percent` of n; DGC sends 0.1, graddrop 4.
 std::size_t entries(std::size_t n, double percent) {
   return static_cast<std::size_t>(std::ceil(static_cast<double>(n) * percent / 100));
 }
 
-// The choice is made beforehand, and numbers hold it.
+// Stores the threshold of top_k in `numbers`, so that only select() is timed.
 void choose(KernelArrays& a) {
   const TopK top = top_k(a.array(0), entries(a.n(), 4));
   a.numbers()[0] = top.magnitude;

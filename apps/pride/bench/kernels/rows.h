@@ -16,7 +16,7 @@
 
 namespace pride::app {
 
-// Arrays of each kind, each of n coordinates.
+// Numbers of arrays of each type, each of n coordinates.
 struct KernelShape {
   std::size_t floats = 0;
   std::size_t bits = 0;     // rows of packed bits
@@ -24,7 +24,7 @@ struct KernelShape {
   std::size_t halves = 0;   // bfloat16
 };
 
-// Arrays of one kind, on huge pages as the parameters of a training run.
+// Arrays of one type, on huge pages like the parameters of a training run.
 template <typename T>
 struct KernelStore {
   KernelStore(std::size_t count, std::size_t stride_size, std::size_t used_size)
@@ -36,7 +36,7 @@ struct KernelStore {
     for (std::size_t i = 0; i < count; ++i) pointers.push_back(values.data() + i * stride);
   }
 
-  std::size_t stride, used;  // values from one array to the next, and of an array
+  std::size_t stride, used;  // values from one array to the next; values of an array
   FlatBuffer memory;
   std::span<T> values;
   std::vector<const T*> pointers;  // to each array
@@ -44,13 +44,13 @@ struct KernelStore {
 
 class KernelArrays {
  public:
-  // All floats are in (-1, 1). `awkward`: with zeros of both signs and denormals among them, at the
-  // same coordinates of all arrays. Equal arguments make equal contents.
+  // All floats are in (-1, 1). `awkward`: some are zeros of both signs and denormals, at the same
+  // coordinates in all arrays. Equal arguments make equal contents.
   KernelArrays(const KernelShape& shape, std::size_t n, bool awkward);
 
   std::size_t n() const noexcept { return n_; }
   std::size_t n_words() const noexcept { return n_words_; }
-  // Arrays [first, first + count) of a kind in one piece.
+  // Arrays [first, first + count) of a type, as one span.
   template <typename T>
   std::span<T> piece(std::size_t first, std::size_t count = 1) {
     const auto& store = std::get<KernelStore<T>>(stores_);
@@ -67,10 +67,10 @@ class KernelArrays {
   std::span<BFloat16> halves() { return piece<BFloat16>(0); }
 
   // Values that differ in any bit: floats, words, numbers, halves, and `result`.
-  // REQUIRES: of the same shape and size.
+  // REQUIRES: both have the same shape and size.
   std::size_t differing(const KernelArrays& other) const;
 
-  std::uint64_t result = 0;  // the bits of what the kernel returned
+  std::uint64_t result = 0;  // bits of the value that the kernel returned
 
  private:
   std::size_t n_, n_words_;
@@ -84,12 +84,12 @@ struct KernelRow {
   double bytes = 0;  // read and written for each coordinate
   KernelShape shape = {};
   std::function<void(KernelArrays&)> run = {};
-  // After the arrays are filled, where the kernel asks for more than that.
+  // Called after the arrays are filled, if the kernel needs special values.
   std::function<void(KernelArrays&)> prepare = {};
   bool dispatched = true;  // false: plain code, the same on every instruction set
 };
 
-// memcpy first. `n_rows`: how many ranks' rows votes, counts and means read; a row for each.
+// The first row is memcpy. `n_rows`: numbers of ranks for votes, counts and means; a row for each.
 std::vector<KernelRow> kernel_rows(std::span<const std::size_t> n_rows);
 
 }  // namespace pride::app
