@@ -287,7 +287,7 @@ void run_gpu_kernels(const KernelArguments& args) {
   const auto device = cuda_device(0);
   RowPrinter print(args.json);
   const std::size_t bytes = std::min(16 * std::ranges::max(args.how.sizes), kLargestCopy);
-  const GpuRates rates = measure_rates(*device, bytes, args.how.seconds, args.how.least);
+  const CopyRates rates = measure_copies(*device, bytes, args.how.seconds, args.how.least);
   print.row(fields_of(rates, device->name()));
   print.note(rates_text(rates, device->name()));
   bench_gpu_kernels(*device, args.how, args.filter, rates.memory,

@@ -68,9 +68,9 @@ DeviceModel gpu_of([[maybe_unused]] Communicator& comm, const PlanArguments& arg
 #if PRIDE_HAVE_TORCH
   const bool is_there = args.workload.device == "cuda" && args.workload.run_on != "host";
   if (is_there && args.device_memory.empty()) {
-    const GpuRates rates = measure_rates(*gpu_of_rank(comm), kCopied, args.seconds / 4, 3);
+    const CopyRates rates = measure_copies(*gpu_of_rank(comm), kCopied, args.seconds / 4, 3);
     return {.bytes_per_s = rates.memory,
-            .host_bytes_per_s = std::min(rates.to_host, rates.from_host),
+            .host_bytes_per_s = rates.link(),
             .operations_per_s = operations};
   }
 #endif
@@ -238,10 +238,11 @@ void add_plan(CLI::App& command) {
             "With --device-memory: of copies between the memories of GPU and host, as 25GB/s")
       ->check(unit_check(parse_rate))
       ->group("GPU");
-  add_value(command, "--device-operations", args->device_operations,
-            "On a GPU: multiplications and additions per second in products of "
-            "matrices, for methods that orthogonalise; as 4e14",
-            {1, 0x1p80})
+  add_value(
+      command, "--device-operations", args->device_operations,
+      "On a GPU, for methods that orthogonalise: multiplications and additions of Newton-Schulz "
+      "per second, about half of the GPU's rate in products of matrices; as 2e13",
+      {1, 0x1p80})
       ->group("GPU");
   add_value(command, "--cores", args->cores,
             "Cores of each rank; below 2, votes and backward do not overlap. Default: this "

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,6 +30,17 @@ using Orthogonalise = std::function<void(const DeviceMatrices& matrices, void* s
 // NVRTC at run time. Kernels are compiled for this GPU at its first use and kept in a cache folder.
 // Throws InvalidArgument, with the reason, if the GPU cannot be used.
 std::shared_ptr<Device> cuda_device(int number);
+
+// Bytes per second of copies: within a device's memory (read and written), and to and from
+// page-locked memory of the host.
+struct CopyRates {
+  double memory = 0, to_host = 0, from_host = 0;
+  double link() const { return std::min(to_host, from_host); }
+};
+// Measures each rate for at least `seconds` and `least` times. Copies are of `bytes`; those to and
+// from the host are of at most 256 MiB. It allocates twice `bytes` on the device, and frees them.
+// Throws InvalidArgument if bytes < 4, seconds < 0 or least < 1, and Error if memory is short.
+CopyRates measure_copies(Device& device, std::size_t bytes, double seconds, int least);
 
 // The GPUs, driver and NVRTC of this machine. `reason`: what is missing; empty if GPUs are usable.
 struct CudaGpu {

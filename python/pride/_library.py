@@ -6,7 +6,7 @@ import pathlib
 
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
 
-C_VERSION = 7
+C_VERSION = 8
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY = range(7)
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -65,7 +65,8 @@ Method = _struct("Method", (_u32, "struct_size"), (_i32, "state_floats"),
 PlanFacts = _struct(
     "PlanFacts", (_u32, "struct_size"), (_i32, "world"),
     (_double, "params compute_s bytes_per_s latency_s message_s cores"),
-    (_i32, "exchange_threads reserved"))
+    (_i32, "exchange_threads reserved"),
+    (_double, "device_bytes_per_s device_host_bytes_per_s device_operations_per_s"))
 PlanRow = _struct(
     "PlanRow", (_u32, "struct_size"), (_i32, "buckets"),
     (_double, "bytes in_order_s overlapped_s network_s arithmetic_s"),
@@ -119,6 +120,7 @@ _FUNCTIONS = {
     "pride_optimizer_take_released": (None, [_handle, _sizes, _u64, _sizes]),
     "pride_optimizer_memory": (None, [_handle, c.POINTER(MemoryUse)]),
     "pride_cuda_device": (None, [_i32, _out]),
+    "pride_device_rates": (None, [_handle, _u64, _double, c.POINTER(_double), c.POINTER(_double)]),
     "pride_method_why_host_only": (None, [_options, c.POINTER(_string)]),
     "pride_optimizer_set_stream": (None, [_handle, _pointer]),
     "pride_optimizer_set_frozen": (None, [_handle, c.POINTER(c.c_uint8)]),
@@ -166,6 +168,7 @@ _FUNCTIONS = {
     "pride_method_name": (_string, [_u64]),
     "pride_method_info": (None, [_string, _i32, c.POINTER(Method)]),
     "pride_method_option": (None, [_string, _u64, _text_out, _text_out, _text_out]),
+    "pride_method_operations": (None, [_options, _handle, _i32, c.POINTER(_double)]),
     "pride_plan": (None, [_handle, _options, c.POINTER(PlanFacts), c.POINTER(PlanRow)]),
     "pride_method_cost": (None, [_options, _handle, _i32, _i32, _i64, _cost]),
     "pride_method_mean_cost": (None, [_options, _handle, _i32, _i32, _i64, c.POINTER(_i32), _cost]),

@@ -1,7 +1,6 @@
-"""The methods of this build and the cost of their steps."""
+"""The methods of this build and the bytes of their steps."""
 # SPDX-License-Identifier: Apache-2.0
 import ctypes as c
-import os
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -85,52 +84,3 @@ def step_bytes(method: str, shapes: Union[int, Sequence[Sequence[int]]], world: 
     library.call("pride_method_mean_cost", c.byref(made), layout, world, -1, step,
                  weights, c.byref(cost))
     return cost.bytes_up + cost.bytes_down
-
-
-@dataclass(frozen=True)
-class PlanRow:
-    """A predicted step; times in seconds."""
-
-    method: str
-    step_s: float         # the shorter of the next two
-    in_order_s: float     # exchange after backward
-    overlapped_s: float   # exchange during backward
-    bytes: float          # sent per step by the rank that sends most
-    bottleneck: str       # "compute", "bandwidth", "latency" or "arithmetic"
-    route: str
-
-
-def plan(params: int, backward: float, bandwidth: float, latency: float, world: int = 4, *,
-         methods: Sequence[str] = ("lion", "dlion-vote", "dlion-avg", "lion-cub"),
-         cores: Optional[float] = None, message: float = 0.0, lanes: int = 2) -> List[PlanRow]:
-    """Predicts step times on a network: does compression pay?
-
-    The arithmetic of each method is measured on this machine (a second each), and its bytes are
-    counted. The rest is the model of docs/performance.md, as in ``pride plan``. ``"lion"``
-    exchanges float32 gradients, as DistributedDataParallel does.
-
-    Args:
-        params: number of parameters.
-        backward: seconds of forward and backward of a step.
-        bandwidth: bits per second that a rank sends while it receives as many, e.g. 1e9.
-        latency: one-way seconds of a message.
-        world: number of ranks.
-        methods: names of methods.
-        cores: cores of each rank; default: the number of this machine.
-        message: seconds of each further message if a rank sends several at once.
-        lanes: buckets in flight.
-    """
-    comm = library.Handle("comm", "pride_comm_threads", 1)
-    facts = library.PlanFacts(
-        world=world, params=params, compute_s=backward, bytes_per_s=bandwidth / 8,
-        latency_s=latency, message_s=message, cores=cores or os.cpu_count() or 1,
-        exchange_threads=max(1, lanes))
-    rows = []
-    for name in methods:
-        row = library.PlanRow()
-        options = library.make_options(name, {})
-        library.call("pride_plan", comm, c.byref(options), c.byref(facts), c.byref(row))
-        rows.append(PlanRow(name, min(row.in_order_s, row.overlapped_s), row.in_order_s,
-                            row.overlapped_s, row.bytes, row.bottleneck.decode(),
-                            row.route.decode()))
-    return rows

@@ -122,3 +122,12 @@ def clipped():
 
 def test_gradients_are_clipped_where_they_are(world):
     assert world(2).run(clipped) == [True, True]
+
+
+def test_a_plan_measures_this_gpu():
+    network = dict(params=10_000_000, backward=0.1, bandwidth=1e9, latency=1e-5)
+    methods = ["lion", "dlion-vote", "dlion-muon"]
+    lion, vote, muon = pride.plan(**network, methods=methods, device="cuda")
+    assert lion.bottleneck == "bandwidth"
+    assert 0.1 < vote.step_s < lion.step_s
+    assert 0.1 < muon.step_s < lion.step_s  # Newton-Schulz takes milliseconds, on the host a second

@@ -244,3 +244,25 @@ try:
 except pride.NonFiniteGradient as error:
     assert "'weight' on rank 0" in str(error), error
 """, PRIDE_CACHE=str(tmp_path))
+
+
+def test_plans_measure_the_rates_of_the_gpu(tmp_path):
+    run("""
+from pride import _plan
+_plan._COPIED, _plan._MEASURED_S = 1 << 16, 0.0
+measured = []
+rates_of = _plan._rates_of
+_plan._rates_of = lambda *arguments: measured.append(rates_of(*arguments)) or measured[-1]
+network = dict(params=100_000, backward=0.1, bandwidth=1e9, latency=1e-5, methods=["lion"])
+for device in "cuda", torch.device("cuda", 1):
+    row, = pride.plan(**network, device=device)
+    rates = measured[-1]
+    assert rates.memory > 0 and rates.link > 0 and rates.operations == 0, rates
+    assert [row] == pride.plan(**network, device=rates)
+    assert [row] != pride.plan(**network, device=rates._replace(memory=rates.memory / 1000))
+try:
+    pride.plan(**network, device="cuda:9")
+    assert False
+except pride.InvalidArgument as error:
+    assert "device = 'cuda:9'" in str(error), error
+""", PRIDE_CACHE=str(tmp_path))

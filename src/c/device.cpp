@@ -20,6 +20,18 @@ const char* pride_device_name(const pride_device* device) {
   return device == nullptr ? "" : device->name.c_str();
 }
 
+int pride_device_rates(pride_device* device, uint64_t bytes, double seconds, double* memory,
+                       double* link) {
+  return guarded([&] {
+    constexpr int kLeast = 3;
+    pride::Device& measured = *given(device, "device").device;
+    given(memory, "memory") = given(link, "link") = 0;
+    const pride::CopyRates rates = pride::measure_copies(measured, bytes, seconds, kLeast);
+    *memory = rates.memory;
+    *link = rates.link();
+  });
+}
+
 namespace pride::c {
 namespace {
 

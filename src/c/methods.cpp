@@ -1,6 +1,8 @@
 // The methods and their costs in the C interface.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 
 #include "c/handles.h"
 #include "pride/plan.h"
@@ -30,6 +32,35 @@ void write_cost(const pride_options* options, const pride_layout* layout, int32_
   const pride::Layout& shape = given(layout, "layout").layout;
   given(cost, "cost") = cost_of(rank < 0 ? pride::largest_cost(all.method, shape, query)
                                          : pride::method_cost(all.method, shape, query));
+}
+
+pride::PlanFacts facts_of(const pride_plan_facts& given_facts) {
+  constexpr std::size_t kFirstSize = offsetof(pride_plan_facts, device_bytes_per_s);
+  const std::size_t size = given_facts.struct_size;
+  PRIDE_CHECK(size >= kFirstSize, "pride_plan_facts: struct_size is ", size, ", must be ",
+              kFirstSize, " or more");
+  pride_plan_facts f{};
+  std::memcpy(&f, &given_facts, std::min(size, sizeof f));
+  const bool positive = f.params >= 1 && f.compute_s >= 0 && f.bytes_per_s > 0 &&
+                        f.latency_s >= 0 && f.message_s >= 0 && f.cores > 0;
+  PRIDE_CHECK(positive && f.world >= 1 && f.exchange_threads >= 1,
+              "plan: params, world, bytes_per_s, cores and exchange_threads must be above 0, "
+              "times 0 or more");
+  const double memory = f.device_bytes_per_s, link = f.device_host_bytes_per_s,
+               operations = f.device_operations_per_s;
+  const bool on_host = memory == 0 && link == 0 && operations == 0;
+  PRIDE_CHECK(on_host || (memory > 0 && link > 0 && operations >= 0),
+              "plan: device_bytes_per_s is ", memory, ", device_host_bytes_per_s ", link,
+              ", device_operations_per_s ", operations,
+              ": give the first two above 0, or all as 0 for methods on the host");
+  return {
+      .world = f.world,
+      .network = {.latency_s = f.latency_s, .message_s = f.message_s, .bytes_per_s = f.bytes_per_s},
+      .params = f.params,
+      .compute_s = f.compute_s,
+      .cores = f.cores,
+      .exchange_threads = f.exchange_threads,
+      .device = {.bytes_per_s = memory, .host_bytes_per_s = link, .operations_per_s = operations}};
 }
 
 }  // namespace
@@ -120,31 +151,26 @@ int pride_method_option(const char* name, uint64_t index, const char** option, c
   });
 }
 
+int pride_method_operations(const pride_options* options, const pride_layout* layout, int32_t world,
+                            double* operations) {
+  return guarded([&] {
+    PRIDE_CHECK(world >= 1, "a world of ", world, " ranks");
+    const pride::OptimizerOptions all = options_of(given(options, "options"), world);
+    given(operations, "operations") = pride::matrix_operations(
+        all.method, given(layout, "layout").layout, {.options = all.options, .world = world});
+  });
+}
+
 int pride_plan(pride_comm* comm, const pride_options* options, const pride_plan_facts* facts,
                pride_plan_row* row) {
   return guarded([&] {
-    PRIDE_CHECK(given(facts, "facts").struct_size >= sizeof(pride_plan_facts),
-                "pride_plan_facts: struct_size is ", facts->struct_size, ", must be ",
-                sizeof(pride_plan_facts), " or more");
     PRIDE_CHECK(given(row, "row").struct_size >= sizeof(pride_plan_row),
                 "pride_plan_row: struct_size is ", row->struct_size, ", must be ",
                 sizeof(pride_plan_row), " or more");
-    const bool positive = facts->params >= 1 && facts->compute_s >= 0 && facts->bytes_per_s > 0 &&
-                          facts->latency_s >= 0 && facts->message_s >= 0 && facts->cores > 0;
-    PRIDE_CHECK(positive && facts->world >= 1 && facts->exchange_threads >= 1,
-                "plan: params, world, bytes_per_s, cores and exchange_threads must be above 0, "
-                "times 0 or more");
+    pride::PlanFacts known = facts_of(given(facts, "facts"));
     pride::Communicator& world = *given(comm, "comm").comm;
-    const pride::OptimizerOptions all = options_of(given(options, "options"), facts->world);
+    const pride::OptimizerOptions all = options_of(given(options, "options"), known.world);
     thread_local pride::PlanRow planned;
-    pride::PlanFacts known{.world = facts->world,
-                           .network = {.latency_s = facts->latency_s,
-                                       .message_s = facts->message_s,
-                                       .bytes_per_s = facts->bytes_per_s},
-                           .params = facts->params,
-                           .compute_s = facts->compute_s,
-                           .cores = facts->cores,
-                           .exchange_threads = facts->exchange_threads};
     planned = pride::plan_step(world, {all.method, all.options}, known);
     *row = {.struct_size = row->struct_size,
             .buckets = planned.buckets,

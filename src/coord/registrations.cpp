@@ -81,7 +81,7 @@ std::string Registrations::refuse_name(const std::string& name, std::string_view
   }
   const int most_weight = options_.most_weight_of_a_worker();
   if (options_.weighting == Weighting::kGiven && (vote_weight < 1 || vote_weight > most_weight)) {
-    return concat("a weight of ", vote_weight, " votes, must be 1 to ", most_weight);
+    return concat("a weight of ", vote_weight, " votes, must be from 1 to ", most_weight);
   }
   return {};
 }

@@ -27,8 +27,8 @@ MethodModel on_device(const DeviceModel& device, MethodModel model, const PlanMe
     return model;
   }
   PRIDE_CHECK(operations == 0 || device.operations_per_s > 0, "plan: ", method.name,
-              " multiplies matrices: how many operations per second does the device make "
-              "(--device-operations)?");
+              " multiplies matrices: give the device's multiplications and additions per second "
+              "(--device-operations; in Python DeviceRates.operations)");
   const auto moved = [&](double bytes) { return d * bytes / device.bytes_per_s; };
   const double state = 2 * info.state_bytes, parameter = 2 * kFloat;
   model.matrix_s = operations > 0 ? operations / device.operations_per_s : 0;

@@ -157,6 +157,9 @@ static void print_plan(void) {
   MEMBER(pride_plan_facts, cores);
   MEMBER(pride_plan_facts, exchange_threads);
   MEMBER(pride_plan_facts, reserved);
+  MEMBER(pride_plan_facts, device_bytes_per_s);
+  MEMBER(pride_plan_facts, device_host_bytes_per_s);
+  MEMBER(pride_plan_facts, device_operations_per_s);
   STRUCT(pride_plan_row);
   MEMBER(pride_plan_row, struct_size);
   MEMBER(pride_plan_row, buckets);

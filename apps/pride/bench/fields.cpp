@@ -181,14 +181,14 @@ Fields fields_of(const KernelCell& cell) {
              {"checked_against", cell.wrong_values ? Json("SCALAR") : Json(nullptr)}};
 }
 
-Fields fields_of(const GpuRates& rates, const std::string& gpu) {
+Fields fields_of(const CopyRates& rates, const std::string& gpu) {
   return kind_field("gpu copies") + Fields{{"gpu", gpu},
                                            {"memory_bytes_per_s", rates.memory},
                                            {"to_host_bytes_per_s", rates.to_host},
                                            {"from_host_bytes_per_s", rates.from_host}};
 }
 
-std::string rates_text(const GpuRates& rates, const std::string& gpu) {
+std::string rates_text(const CopyRates& rates, const std::string& gpu) {
   const auto gigabytes = [](double rate) { return decimals(rate * 1e-9, 1) + " GB/s"; };
   return concat(gpu, ": copies within its memory ", gigabytes(rates.memory),
                 ", read and written; to the host ", gigabytes(rates.to_host), ", from there ",

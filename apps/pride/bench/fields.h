@@ -12,6 +12,7 @@
 #include "bench/loader.h"
 #include "bench/network.h"
 #include "pride/communicator.h"
+#include "pride/device.h"
 
 namespace pride::app {
 
@@ -33,8 +34,8 @@ Fields optimizer_fields(const Communicator& comm, const StepRow& row, const Step
                         std::size_t coords);
 Fields step_fields(const Communicator& comm, const StepRow& row, const StepRow& backward);
 Fields fields_of(const KernelCell& cell);
-Fields fields_of(const GpuRates& rates, const std::string& gpu);  // JSON only
-std::string rates_text(const GpuRates& rates, const std::string& gpu);
+Fields fields_of(const CopyRates& rates, const std::string& gpu);  // JSON only
+std::string rates_text(const CopyRates& rates, const std::string& gpu);
 Fields fields_of(const GpuCell& cell);
 Fields fields_of(const LoaderRow& row);
 

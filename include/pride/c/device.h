@@ -16,6 +16,12 @@ PRIDE_API int pride_cuda_device(int32_t number, pride_device** out);
 /* Optimizers that were made with the device keep it open. */
 PRIDE_API void pride_device_destroy(pride_device* device);
 PRIDE_API const char* pride_device_name(const pride_device* device); /* "cuda:0 (...)" */
+/* Measures bytes per second of copies, for at least `seconds` each. memory: within the device's
+ * memory, read and written. link: to or from page-locked memory of the host, whichever is slower.
+ * Copies are of `bytes`; those to and from the host are of at most 256 MiB. It allocates twice
+ * `bytes` on the device, and frees them. Since PRIDE_C_VERSION 8. */
+PRIDE_API int pride_device_rates(pride_device* device, uint64_t bytes, double seconds,
+                                 double* memory, double* link);
 
 /* n matrices of one shape in the memory of a device, each in row-major order, `stride` floats from
  * one row to the next. */

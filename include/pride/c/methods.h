@@ -44,6 +44,11 @@ PRIDE_API int pride_method_mean_cost(const pride_options* options, const pride_l
                                      int32_t world, int32_t rank, int64_t step,
                                      const int32_t* vote_weights, pride_cost* cost);
 
+/* Multiplications and additions of Newton-Schulz per step and rank. 0: the method multiplies no
+ * matrices. Since PRIDE_C_VERSION 8. */
+PRIDE_API int pride_method_operations(const pride_options* options, const pride_layout* layout,
+                                      int32_t world, double* operations);
+
 /* The inputs of a plan: a network, and the model's own work. */
 typedef struct pride_plan_facts {
   uint32_t struct_size; /* set by the caller */
@@ -56,6 +61,11 @@ typedef struct pride_plan_facts {
   double cores;       /* of each rank */
   int32_t exchange_threads;
   int32_t reserved; /* 0 */
+  /* Rates of the GPU on which the methods run; all 0: they run on the host. Bytes per second of
+   * copies within its memory, read and written, and of copies to and from the host
+   * (pride_device_rates()). Multiplications and additions of Newton-Schulz per second, for methods
+   * that have some (pride_method_operations()). Since PRIDE_C_VERSION 8. */
+  double device_bytes_per_s, device_host_bytes_per_s, device_operations_per_s;
 } pride_plan_facts;
 
 typedef struct pride_plan_row {
@@ -68,7 +78,8 @@ typedef struct pride_plan_row {
 } pride_plan_row;
 
 /* Predicts a step of options->method (docs/performance.md). Its arithmetic is measured here, on all
- * ranks of `comm` at once, in about a second; its bytes are counted. Collective. */
+ * ranks of `comm` at once, in about a second, or computed from the rates of a GPU. Its bytes are
+ * counted. Collective. */
 PRIDE_API int pride_plan(pride_comm* comm, const pride_options* options,
                          const pride_plan_facts* facts, pride_plan_row* row);
 

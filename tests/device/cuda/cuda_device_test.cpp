@@ -11,6 +11,7 @@
 
 #include "bench/device/job_cases.h"
 #include "device/cuda/machine.h"
+#include "pride/device.h"
 #include "pride/error.h"
 #include "support/texts.h"
 
@@ -170,6 +171,13 @@ TEST_P(CudaDevice, EventsAreWaitedForFromOtherThreads) {
   for (const Device::Event event : events) device().wait(event);  // again
   device().free(memory);
   device().free_host(const_cast<std::uint32_t*>(host));
+}
+
+TEST_P(CudaDevice, MeasuresItsCopies) {
+  const CopyRates rates = measure_copies(device(), 1 << 20, 0, 1);
+  EXPECT_GT(rates.memory, 0);
+  EXPECT_GT(rates.to_host, 0);
+  EXPECT_GT(rates.from_host, 0);
 }
 
 TEST_P(CudaDevice, EventsOfTheDriverAreUsedAgain) {

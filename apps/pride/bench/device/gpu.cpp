@@ -2,12 +2,11 @@
 #include "bench/device/gpu.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "bench/device/job_cases.h"
+#include "device/timing.h"
 #include "pride/device.h"
 #include "pride/error.h"
-#include "train/clock.h"
 #include "train/settings/settings.h"
 
 namespace pride::app {
@@ -17,26 +16,6 @@ using device::Kernel;
 
 constexpr std::size_t kPeriod = 1 << 20;       // values that are drawn, then repeated
 constexpr std::size_t kMostChecked = 100'000;  // coordinates
-
-// Times of one call. Calls are timed together in batches of at least kShortest seconds.
-Times timed(Device& device, double seconds, int least, const std::function<void()>& work) {
-  constexpr double kShortest = 0.02, kMostCalls = 2000;
-  const auto time = [&](int calls) {
-    device.wait(device.record());
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < calls; ++i) work();
-    device.wait(device.record());
-    return seconds_since(start) / calls;
-  };
-  time(3);  // warms up
-  const int calls = static_cast<int>(std::clamp(kShortest / time(3), 1.0, kMostCalls));
-  std::vector<double> all;
-  for (double total = 0; total < seconds || static_cast<int>(all.size()) < least;) {
-    all.push_back(time(calls));
-    total += all.back() * calls;
-  }
-  return times_of(std::move(all));
-}
 
 // Bytes per coordinate that are read and written in the same place; others count once.
 double written_again(Kernel kernel) {
@@ -91,7 +70,8 @@ GpuCell measured(Device& device, Kernel kernel, std::size_t n, device::u32 dtype
   const Jobs jobs = random_jobs(kernel, sizes, {.period = kPeriod, .dtype = dtype}, memory);
   cell.bytes = static_cast<double>(memory.bytes()) + written_again(kernel) * static_cast<double>(n);
   cell.copy_s = cell.bytes / copy_rate;
-  cell.times = timed(device, how.seconds, how.least, [&] { device.launch(jobs.launch(kernel)); });
+  cell.times = times_of(device::seconds_of_calls(device, how.seconds, how.least,
+                                                 [&] { device.launch(jobs.launch(kernel)); }));
   return cell;
 }
 
@@ -100,22 +80,6 @@ GpuCell measured(Device& device, Kernel kernel, std::size_t n, device::u32 dtype
 std::shared_ptr<Device> gpu_of_rank(Communicator& comm) {
   const auto n = static_cast<int>(std::max<std::size_t>(1, cuda_report().gpus.size()));
   return cuda_device(train::local_rank(comm) % n);
-}
-
-GpuRates measure_rates(Device& device, std::size_t bytes, double seconds, int least) {
-  GpuArrays arrays(std::shared_ptr<Device>(std::shared_ptr<void>(), &device));
-  const std::size_t n = bytes / sizeof(float), most_of_host = std::size_t{1} << 26;
-  const auto from = arrays.add(n), to = arrays.add(n);
-  const std::size_t part = std::min(n, most_of_host) * sizeof(float);
-  const std::shared_ptr<void> host(device.allocate_host(part),
-                                   [&device](void* memory) { device.free_host(memory); });
-  const auto rate = [&](std::size_t moved, const std::function<void()>& copy) {
-    return static_cast<double>(moved) / timed(device, seconds, least, copy).median_s;
-  };
-  return {
-      rate(2 * from.size_bytes(), [&] { device.copy(to.data(), from.data(), from.size_bytes()); }),
-      rate(part, [&] { device.copy_out(host.get(), from.data(), part); }),
-      rate(part, [&] { device.copy_in(to.data(), host.get(), part); })};
 }
 
 void bench_gpu_kernels(Device& device, const KernelBench& how, const std::string& pattern,

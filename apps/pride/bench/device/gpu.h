@@ -15,17 +15,9 @@
 
 namespace pride::app {
 
-// Bytes per second of copies: within the GPU's memory (read and written), and to and from
-// page-locked memory of the host.
-struct GpuRates {
-  double memory = 0, to_host = 0, from_host = 0;
-};
 // The GPU of this rank: ranks of a host take its GPUs in turn. Throws InvalidArgument if there is
 // none. Collective.
 std::shared_ptr<Device> gpu_of_rank(Communicator& comm);
-
-// Measures each rate with copies of `bytes`, for at least `seconds` and `least` times.
-GpuRates measure_rates(Device& device, std::size_t bytes, double seconds, int least);
 
 struct GpuCell {
   std::string name, dtype;  // dtype of gradients and of narrow parameters
