@@ -279,8 +279,7 @@ class HybridComm final : public Communicator {
       } else if (backoff.pause() && Clock::now() >= deadline) {
         throw CommError(
             "no agreement on a new communicator's number at the deadline: these ranks keep "
-            "creating "
-            "others at the same time");
+            "creating others at the same time");
       }
     }
   }

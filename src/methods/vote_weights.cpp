@@ -48,9 +48,7 @@ std::vector<int> vote_weights(std::string_view method, const Protocol& protocol,
     const int of_node = votes_of_node(round, nodes, h);
     PRIDE_CHECK(of_node <= kMostVoteWeight, method, ": the vote weights of the ranks on the node ",
                 "of rank ", nodes.rank_at(h, 0), " have the sum ", of_node, ", must be at most ",
-                kMostVoteWeight,
-                " on the hierarchical route; use smaller "
-                "weights");
+                kMostVoteWeight, " on the hierarchical route; use smaller weights");
   }
   return weights;
 }

@@ -137,7 +137,8 @@ static void refuse_others(pride_optimizer* optimizer) {
   CHECK_FAILS(PRIDE_INVALID, "group 1, must be from 0 to 0",
               pride_optimizer_set_group(optimizer, 1, &group));
   CHECK_FAILS(PRIDE_INVALID, "values is NULL", pride_optimizer_set_group(optimizer, 0, NULL));
-  CHECK_FAILS(PRIDE_INVALID, "group -1 of 1", pride_optimizer_get_group(optimizer, -1, &group));
+  CHECK_FAILS(PRIDE_INVALID, "group -1, must be from 0 to 0",
+              pride_optimizer_get_group(optimizer, -1, &group));
   CHECK_FAILS(PRIDE_INVALID, "optimizer is NULL", pride_optimizer_get_group(NULL, 0, &group));
   const char* name = NULL;
   int32_t kind = 0;
