@@ -119,7 +119,7 @@ static void refuse_reports(pride_optimizer* optimizer, float* params, float* gra
 
   CHECK_OK(pride_optimizer_begin(optimizer, &p, &g));
   CHECK_FAILS(PRIDE_INVALID, "while a step is on", pride_optimizer_begin(optimizer, &p, &g));
-  CHECK_FAILS(PRIDE_INVALID, "tensor 3 of 3", pride_optimizer_ready(optimizer, 3, 0));
+  CHECK_FAILS(PRIDE_INVALID, "tensor 3, the layout has 3", pride_optimizer_ready(optimizer, 3, 0));
   CHECK_OK(pride_optimizer_ready(optimizer, 0, 0));
   CHECK_FAILS(PRIDE_INVALID, "twice", pride_optimizer_ready(optimizer, 0, 0));
   pride_state* state = NULL;
