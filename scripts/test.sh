@@ -154,6 +154,7 @@ python_package() {
 run_python_tests() {
   # not in python/, whose package has no library; the first half mostly waits
   local root=$PWD half
+  export PRIDE_TEST_BUILD=$root/build/dev  # `pride serve`, and the fake driver of CUDA
   rm -rf build/python-*
   cd python/tests
   local files waiting=(test_checkpoint_{resume,states}.py test_{examples,failures,mpi,processes}.py)

@@ -1,11 +1,17 @@
 # Small models, data and optimizers of the tests.
 # SPDX-License-Identifier: Apache-2.0
+import os
+import pathlib
+
 import torch
 import torch.distributed as dist
 
 import pride
 
 NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
+# The build whose program and fake CUDA driver tests use: PRIDE_TEST_BUILD, or that of the library.
+BUILD = pathlib.Path(os.environ.get("PRIDE_TEST_BUILD")
+                     or pathlib.Path(os.environ.get("PRIDE_LIBRARY_DIR", "none/none")) / "../..").resolve()
 
 
 def mlp(seed=1, sizes=(12, 33, 7), dtype=torch.float32):

@@ -1,20 +1,19 @@
-# Workers of a coordinator, `pride serve`, of the build that PRIDE_LIBRARY_DIR names.
+# Workers of a coordinator, `pride serve` of models.BUILD.
 # SPDX-License-Identifier: Apache-2.0
-import os
-import pathlib
 import subprocess
 import threading
 
 import pytest
 import torch
 
+import models
 import pride
 from pride import _library as library
 
-PROGRAM = pathlib.Path(os.environ.get("PRIDE_LIBRARY_DIR", ".")) / "../../apps/pride/pride"
+PROGRAM = models.BUILD / "apps" / "pride" / "pride"
 needs_program = pytest.mark.skipif(
     not (PROGRAM.exists() and library.find("libpride_coord.so").exists()),
-    reason="this build has no pride serve")
+    reason=f"no {PROGRAM}, or no libpride_coord.so in the package")
 
 
 @pytest.fixture
