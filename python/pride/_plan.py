@@ -177,7 +177,9 @@ def _product_rate(gpu: torch.device) -> float:
     w = _WIDTH
     shapes = ((3 * w, w), (w, w), (4 * w, w), (w, 4 * w))
     count = _operations(library.make_options("dlion-muon", {}), 1, shapes)
-    matrices = [torch.randn(shape, device=gpu) for shape in shapes]
+    numbers = torch.Generator(device=gpu)  # the caller's random numbers stay as they are
+    matrices = [torch.randn(shape, device=gpu, dtype=torch.float32, generator=numbers)
+                for shape in shapes]
     seconds = []
     for _ in range(4):
         torch.cuda.synchronize(gpu)

@@ -199,7 +199,7 @@ for method, options, text in (
         ("dgc", {}, "dgc has no kernels for devices"),
         ("dlion-vote", {"signs": "stochastic"}, "signs = stochastic"),
         ("lion-cub", {"scale": "l0"}, "scale = l0"),
-        ("diloco", {"delay": 1}, "fragments and delay")):
+        ("diloco", {"delay": 1}, "fragments or delay")):
     assert train("auto", method=method, options=options, steps=1)[3]._slots[0].place.code == 0
     try:
         train("device", method=method, options=options)

@@ -87,7 +87,7 @@ def test_newton_schulz_is_timed_after_it_has_warmed_up(monkeypatch):
     ({"methods": ["lion:"]}, "methods: 'lion:': '' must be option=value"),
     ({"methods": ["lion:dense=bf16:dense=fp32"]}, "'dense' is given twice"),
     ({"methods": ["lion:bits=2"]}, "lion: no option 'bits'"),
-    ({"methods": ["lion", "lyon"]}, "'lyon' is not known"),
+    ({"methods": ["lion", "lyon"]}, "unknown method 'lyon'"),
     ({"backward": -1}, "backward = -1, must be 0 or more"),
     ({"bandwidth": 0}, "bandwidth = 0, must be above 0"),
     ({"params": 0}, "params = 0, must be above 0"),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "base/digest.h"
 #include "pride/error.h"
@@ -77,17 +78,27 @@ std::vector<std::uint64_t> gather_calls(Communicator& comm, Call call, std::uint
   const Communicator::Scope scope(comm, concat("start of ", name_of(number)));
   const auto rows = gather_rows(comm, {number, value});
   std::vector<std::uint64_t> values;
-  for (std::size_t at = 0; at < rows.size(); at += 2) {
-    PRIDE_CHECK(rows[at] == rows[0], "optimizer: rank(s) ", ranks_that_differ(rows, 2, 0), " call ",
-                name_of(rows[at]), ", rank 0 ", name_of(rows[0]),
-                "; all ranks must make the same call");
-    values.push_back(rows[at + 1]);
+  std::map<std::uint64_t, std::string> ranks;  // by call
+  for (std::size_t r = 0; 2 * r < rows.size(); ++r) {
+    std::string& list = ranks[rows[2 * r]];
+    list += concat(list.empty() ? "" : ", ", r);
+    values.push_back(rows[2 * r + 1]);
   }
-  return values;
+  if (ranks.size() == 1) return values;
+  std::string text = "optimizer: all ranks must make the same call:";
+  for (const auto& [called, who] : ranks)
+    text += concat(text.back() == ':' ? "" : ",", " rank(s) ", who, " call ", name_of(called));
+  throw InvalidArgument(text);
 }
 
 void check_accepted(Communicator& comm, Call call, bool refused) {
-  const auto refusals = gather_calls(comm, call, refused ? 1 : 0);
+  std::vector<std::uint64_t> refusals;
+  try {
+    refusals = gather_calls(comm, call, refused ? 1 : 0);
+  } catch (const InvalidArgument&) {
+    if (refused) return;
+    throw;
+  }
   std::string ranks;
   for (std::size_t r = 0; r < refusals.size(); ++r) {
     if (refusals[r] != 0) ranks += concat(ranks.empty() ? "" : ", ", r);

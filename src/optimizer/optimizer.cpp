@@ -65,6 +65,12 @@ void Optimizer::add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> gro
 void Optimizer::place(const Parameters& params) { impl_->place(params, "place"); }
 
 void Optimizer::broadcast(const Parameters& params) {
+  PRIDE_CHECK(!impl_->in_step, "optimizer: broadcast() in the middle of a step");
+  impl_->complete();  // until then the communicator is that of an exchange in flight
+  if (impl_->central) {
+    impl_->place(params, "broadcast");
+    return impl_->join();
+  }
   Communicator& comm = *impl_->comms.front();
   std::exception_ptr unusable;
   try {
@@ -74,8 +80,6 @@ void Optimizer::broadcast(const Parameters& params) {
   }
   check_accepted(comm, Call::kBroadcast, unusable != nullptr);
   if (unusable) std::rethrow_exception(unusable);
-  impl_->complete();
-  if (impl_->central) return impl_->join();
   if (comm.size() == 1) return;
   const Communicator::Scope scope(comm, "broadcast of the parameters");
   const View view = impl_->parameters->view();
