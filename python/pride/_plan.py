@@ -84,6 +84,10 @@ def plan(params: int, backward: float, bandwidth: float, latency: float, world: 
                    cores=1 if cores is None else cores)
     _check_numbers("must be 0 or more", backward=backward, latency=latency, message=message,
                    lanes=lanes)
+    for name, value, most in (("world", world, 65535), ("lanes", lanes, 16)):
+        if not isinstance(value, int) or value > most:
+            raise InvalidArgument(
+                f"pride: plan: {name} = {value}, must be a whole number, at most {most}")
     if isinstance(methods, str):
         raise InvalidArgument(f"pride: plan: methods = {methods!r}, must be a list of names")
     chosen = [library.make_options(*_parsed(name)) for name in methods]
