@@ -103,6 +103,7 @@ static void test_operations(void) {
   } else {
     CHECK_TEXT(pride_last_error(), "CBLAS");
   }
+  options.method = "dlion-vote";
   CHECK_FAILS(PRIDE_INVALID, "operations is NULL",
               pride_method_operations(&options, layout, 4, NULL));
   CHECK_FAILS(PRIDE_INVALID, "world of 0",
