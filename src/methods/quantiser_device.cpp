@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codecs/scaled_signs.h"
 #include "methods/dlion.h"
+#include "methods/options.h"
 #include "methods/quantiser.h"
 #include "pride/error.h"
 
