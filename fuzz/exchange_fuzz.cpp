@@ -168,8 +168,10 @@ bool step(Optimizer& optimizer, const Scene& scene, std::int64_t number, FlatBuf
   } catch (const CommError& e) {
     must(contains(e.what(), "rank"), concat("who was wrong? ", e.what()));
   } catch (const InvalidArgument& e) {
-    // a peer's hash of the parameters, before anything else
-    must(contains(e.what(), "the parameters of rank(s) "), concat("who was wrong? ", e.what()));
+    // a peer's call, or its hash of the parameters, before anything else
+    must(contains(e.what(), "the parameters of rank(s) ") ||
+             contains(e.what(), "all ranks must make the same call: rank(s) "),
+         concat("who was wrong? ", e.what()));
     must(unchanged(), "a step that was not begun changed parameters");
     return false;
   }
