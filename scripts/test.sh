@@ -246,7 +246,7 @@ main() {
   stage "build" 12 build dev
   if $quick; then
     stage "tests" 5 run_tests dev --label-exclude slow
-    stage "python" 3 python_package
+    stage "python" 4 python_package
     finish
   fi
   set -m  # in its own process group, which the trap ends
@@ -254,7 +254,7 @@ main() {
   trap 'kill -- -'$!' 2>/dev/null || true' EXIT
   set +m
   stage "tests" 10 run_tests dev
-  stage "python" 3 python_package
+  stage "python" 4 python_package
   stage "wheel, newest torch" 10 python_newest_torch
   # without torch and MPI, ThreadSanitizer's without BLAS, too: they also show that core needs none
   # the stack check keeps stacks: at full size tests with many threads would take 1.5 times as long
