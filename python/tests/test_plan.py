@@ -6,6 +6,7 @@ in test_device.py and test_cuda.py."""
 import pytest
 
 import pride
+from pride import _library as library
 from pride import _plan
 
 PARAMS = 1_000_000
@@ -99,7 +100,7 @@ def test_newton_schulz_is_timed_after_it_has_warmed_up(monkeypatch):
 ])
 def test_errors_name_the_argument(monkeypatch, changes, text):
     if "methods" in changes:  # nothing is measured before
-        monkeypatch.setattr(_plan.library, "Handle", forbid_communicators(_plan.library.Handle))
+        monkeypatch.setattr(library, "Handle", forbid_communicators(library.Handle))
     with pytest.raises(pride.InvalidArgument, match=text):
         plan(**changes)
 
