@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 #include "device/jobs.h"
 
@@ -89,12 +90,12 @@ std::byte* DeviceSpace::stage_bytes(std::span<std::byte> frame) {
 }
 
 void DeviceSpace::send_bytes(const void* staged, std::span<std::byte> frame) {
-  flush();
-  if (!frame.empty()) device_->copy_out(frame.data(), staged, frame.size());
+  if (!frame.empty()) sent_.push_back({frame, staged});
 }
 
 const std::byte* DeviceSpace::bring_bytes(std::span<const std::byte> frame) {
   if (frame.empty()) return nullptr;
+  if (!sent_.empty()) flush();  // the frame may be one of them
   auto* memory = static_cast<std::byte*>(scratch(frame.size()));
   device_->copy_in(memory, frame.data(), frame.size());
   return memory;
@@ -107,8 +108,7 @@ std::uint32_t* DeviceSpace::watch(std::uint32_t&) {
 }
 
 void DeviceSpace::report(const std::uint32_t* watched, std::uint32_t& word) {
-  flush();
-  device_->copy_out(&word, watched, sizeof word);
+  send_bytes(watched, std::as_writable_bytes(std::span(&word, 1)));
 }
 
 // --- Kernels. ------------------------------------------------------------------------------------
@@ -171,10 +171,23 @@ void DeviceSpace::add_job(Kernel kernel, std::span<const std::byte> job, std::si
 }
 
 void DeviceSpace::flush() {
+  if (behind_) device_->after(*std::exchange(behind_, std::nullopt));
   for (std::size_t b = 0; b < n_batches_; ++b) {
     device_->launch({batches_[b].kernel, batches_[b].jobs, batches_[b].first});
   }
   n_batches_ = 0;
+  for (const Sent& sent : sent_) {
+    device_->copy_out(sent.frame.data(), sent.staged, sent.frame.size());
+  }
+  sent_.clear();
+}
+
+// Sets words, before later calls: what is collected stays, unless it uses them.
+void DeviceSpace::set(const Range& words, std::uint32_t value) {
+  if (words.bytes == 0) return;
+  const auto uses = [&](const Batch& batch) { return batch.conflicts({&words, 1}); };
+  if (std::ranges::any_of(std::span(batches_).first(n_batches_), uses)) flush();
+  device_->fill(const_cast<void*>(words.begin), value, words.bytes / sizeof value);
 }
 
 void DeviceSpace::call(const std::function<void(void*)>& body) {
@@ -182,10 +195,7 @@ void DeviceSpace::call(const std::function<void(void*)>& body) {
   device_->call([this, body] { body(device_->stream()); });
 }
 
-void DeviceSpace::forget(std::span<std::uint32_t> words) {
-  flush();
-  if (!words.empty()) device_->fill(words.data(), device::kNoTensor, words.size());
-}
+void DeviceSpace::forget(std::span<std::uint32_t> words) { set(to(words), device::kNoTensor); }
 
 std::uint32_t DeviceSpace::fault_in(Guard word) {
   std::uint32_t fault = 0;
@@ -193,10 +203,7 @@ std::uint32_t DeviceSpace::fault_in(Guard word) {
   return fault;
 }
 
-void DeviceSpace::clear(std::span<std::uint64_t> words) {
-  flush();
-  if (!words.empty()) device_->fill(words.data(), 0, 2 * words.size());
-}
+void DeviceSpace::clear(std::span<std::uint64_t> words) { set(to(words), 0); }
 
 void DeviceSpace::lion_sign_update(const Values& g, const kernels::Blend& blend,
                                    kernels::HashWords zeros, Floats m,
@@ -351,9 +358,10 @@ Space::Event DeviceSpace::record() {
   return device_->record();
 }
 
+// The queue waits when something is queued: once for all calls that come before it.
 void DeviceSpace::after(void* stream) {
-  flush();
-  device_->after(stream);
+  if (behind_ && *behind_ != stream) flush();
+  behind_ = stream;
 }
 
 void DeviceSpace::before(void* stream) {

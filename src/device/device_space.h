@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "device/device.h"
@@ -147,6 +148,7 @@ class DeviceSpace final : public Space, public LevelKernels {
   void add_job(device::Kernel kernel, std::span<const std::byte> job, std::size_t n,
                std::initializer_list<Range> ranges);
   void flush();
+  void set(const Range& words, std::uint32_t value);
   void* scratch(std::size_t bytes);
 
   // The lower halves of `f`, which from() and to() of `f` leave out.
@@ -159,6 +161,13 @@ class DeviceSpace final : public Space, public LevelKernels {
   std::shared_ptr<std::uint32_t[]> found_;  // of any()
   std::vector<Batch> batches_;
   std::size_t n_batches_ = 0;  // in use; the others keep their memory
+  // copies to frames that follow the batches
+  struct Sent {
+    std::span<std::byte> frame;
+    const void* staged;
+  };
+  std::vector<Sent> sent_;
+  std::optional<void*> behind_;  // the caller's stream, if the queue does not wait for it yet
   // memory for the words of frames, in blocks that are filled in order
   struct Block {
     std::shared_ptr<std::byte[]> memory;

@@ -54,6 +54,11 @@ void fake_cuda_hold(int held) {
   world().changed.notify_all();
 }
 
+int fake_cuda_calls(const char* call) {
+  const std::lock_guard lock(world().mutex);
+  return world().calls[call];
+}
+
 void fake_cuda_machine(int gpus, int pools) {
   const std::lock_guard lock(world().mutex);
   world().gpus = gpus;
