@@ -393,8 +393,13 @@ TEST(DeviceKernels, FindWhatIsNotZero) {
     Pair<float> zeros(both, values);
     values[n - 1] = 1e-40f;
     Pair<float> one(both, values);
-    EXPECT_FALSE(both.on.any(zeros.at(true))) << n;
-    EXPECT_TRUE(both.on.any(one.at(true))) << n;
+    Pair<std::uint32_t> found(both, {Wire::kNoTensor, Wire::kNoTensor});
+    run(both, [&](Space& space, bool on) {
+      space.find(zeros.at(on), {found.at(on).data(), 0});
+      space.find(one.at(on), {found.at(on).data() + 1, 3});
+    });
+    EXPECT_EQ(found.host, (std::vector<std::uint32_t>{Wire::kNoTensor, 3})) << n;
+    found.expect_equal("found", n);
   }
 }
 
