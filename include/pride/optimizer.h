@@ -192,7 +192,8 @@ class Optimizer {
 
   // With a device: the stream (a CUstream) on which the caller works on parameters and gradients.
   // Later calls start after the work queued on it, and work queued on it afterwards starts after
-  // theirs. A caller that orders its work itself gives the device's own stream.
+  // theirs. A caller that orders its work itself gives the device's own stream. The stream must
+  // exist until another one is named.
   void set_stream(void* stream);
 
   // This worker's number in the run it has joined; without a coordinator the rank.

@@ -107,6 +107,7 @@ for method in ("lion", "adamw", "sgdm"):
     compare(method=method)
 for method in ("local-vote", "diloco", "dsm"):
     compare(method=method, options={"h": 2}, dtype=torch.bfloat16)
+compare(method="local-vote", options={"h": 2, "drift_feedback": 0.5})
 compare(method="dlion-vote", stop=3)
 compare(method="dlion-vote", dtype=torch.bfloat16, stop=3)
 compare(method="dlion-vote", virtual_workers=3)

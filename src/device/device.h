@@ -36,8 +36,9 @@ struct Launch {
   std::span<const u64> first;
 };
 
-// Runs the jobs on the host. REQUIRES: they point at the host's memory.
-void run_on_host(const Launch& launch);
+// Runs the jobs on the host, their chunks in an order of the seed: a GPU promises none. REQUIRES:
+// they point at the host's memory.
+void run_on_host(const Launch& launch, u64 seed = 0);
 
 }  // namespace device
 

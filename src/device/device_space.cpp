@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 #include "device/jobs.h"
 
@@ -89,12 +90,12 @@ std::byte* DeviceSpace::stage_bytes(std::span<std::byte> frame) {
 }
 
 void DeviceSpace::send_bytes(const void* staged, std::span<std::byte> frame) {
-  flush();
-  if (!frame.empty()) device_->copy_out(frame.data(), staged, frame.size());
+  if (!frame.empty()) sent_.push_back({frame, staged});
 }
 
 const std::byte* DeviceSpace::bring_bytes(std::span<const std::byte> frame) {
   if (frame.empty()) return nullptr;
+  if (!sent_.empty()) flush();  // the frame may be one of them
   auto* memory = static_cast<std::byte*>(scratch(frame.size()));
   device_->copy_in(memory, frame.data(), frame.size());
   return memory;
@@ -107,69 +108,86 @@ std::uint32_t* DeviceSpace::watch(std::uint32_t&) {
 }
 
 void DeviceSpace::report(const std::uint32_t* watched, std::uint32_t& word) {
-  flush();
-  device_->copy_out(&word, watched, sizeof word);
+  send_bytes(watched, std::as_writable_bytes(std::span(&word, 1)));
 }
 
 // --- Kernels. ------------------------------------------------------------------------------------
 
-bool DeviceSpace::Batch::touches(const Range& range) const {
-  if (range.bytes == 0) return false;
-  const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
-  const auto after = touched.lower_bound(begin + range.bytes);
-  return after != touched.begin() && std::prev(after)->second > begin;
+// Whether jobs of the batch and a call with these ranges give other values in another order.
+bool DeviceSpace::Batch::conflicts(std::span<const Range> ranges) const {
+  const auto overlaps = [](const auto& map, const Range& range) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
+    const auto after = map.lower_bound(begin + range.bytes);
+    return after != map.begin() && std::prev(after)->second > begin;
+  };
+  for (const Range& range : ranges) {
+    for (const Use other : {Use::kRead, Use::kNote, Use::kWrite}) {
+      if (range.bytes == 0 || (range.use == other && other != Use::kWrite)) continue;
+      if (overlaps(used[static_cast<std::size_t>(other)], range)) return true;
+    }
+  }
+  return false;
 }
 
 // Ranges are kept disjoint: overlapping ranges are merged.
-void DeviceSpace::Batch::touch(const Range& range) {
+void DeviceSpace::Batch::use(const Range& range) {
   if (range.bytes == 0) return;
+  auto& map = used[static_cast<std::size_t>(range.use)];
   auto begin = reinterpret_cast<std::uintptr_t>(range.begin), end = begin + range.bytes;
-  auto at = touched.upper_bound(begin);
-  if (at != touched.begin() && std::prev(at)->second >= begin) --at;
-  while (at != touched.end() && at->first <= end) {
+  auto at = map.upper_bound(begin);
+  if (at != map.begin() && std::prev(at)->second >= begin) --at;
+  while (at != map.end() && at->first <= end) {
     begin = std::min(begin, at->first);
     end = std::max(end, at->second);
-    at = touched.erase(at);
+    at = map.erase(at);
   }
-  touched.emplace_hint(at, begin, end);
+  map.emplace_hint(at, begin, end);
 }
 
-// The batch that a call joins. The call then runs before later batches and must not touch theirs.
-DeviceSpace::Batch& DeviceSpace::batch_of(Kernel kernel, std::initializer_list<Range> ranges) {
-  std::size_t b = 0;
-  while (b < n_batches_ && batches_[b].kernel != kernel) ++b;
-  for (std::size_t later = b + 1; later < n_batches_; ++later) {
-    const bool depends = std::ranges::any_of(
-        ranges, [&](const Range& range) { return batches_[later].touches(range); });
-    if (!depends) continue;
-    flush();
-    b = 0;
-    break;
+// The batch that a call joins: the first of its kernel behind all batches that it depends on. Jobs
+// of a batch run in any order.
+DeviceSpace::Batch& DeviceSpace::batch_of(Kernel kernel, std::span<const Range> ranges) {
+  std::size_t joined = n_batches_;
+  for (std::size_t b = n_batches_; b-- > 0 && !batches_[b].conflicts(ranges);) {
+    if (batches_[b].kernel == kernel) joined = b;
   }
-  if (b < n_batches_) return batches_[b];
-  if (b == batches_.size()) batches_.emplace_back();
+  if (joined < n_batches_) return batches_[joined];
+  if (joined == batches_.size()) batches_.emplace_back();
   ++n_batches_;
-  Batch& batch = batches_[b];
+  Batch& batch = batches_[joined];
   batch.kernel = kernel;
   batch.jobs.clear();
   batch.first.assign(1, 0);
-  batch.touched.clear();
+  batch.used = {};
   return batch;
 }
 
 void DeviceSpace::add_job(Kernel kernel, std::span<const std::byte> job, std::size_t n,
                           std::initializer_list<Range> ranges) {
-  Batch& batch = batch_of(kernel, ranges);
+  Batch& batch = batch_of(kernel, {ranges.begin(), ranges.size()});
   batch.jobs.insert(batch.jobs.end(), job.begin(), job.end());
   batch.first.push_back(batch.first.back() + (n + device::kChunk - 1) / device::kChunk);
-  for (const Range& range : ranges) batch.touch(range);
+  for (const Range& range : ranges) batch.use(range);
 }
 
 void DeviceSpace::flush() {
+  if (behind_) device_->after(*std::exchange(behind_, std::nullopt));
   for (std::size_t b = 0; b < n_batches_; ++b) {
     device_->launch({batches_[b].kernel, batches_[b].jobs, batches_[b].first});
   }
   n_batches_ = 0;
+  for (const Sent& sent : sent_) {
+    device_->copy_out(sent.frame.data(), sent.staged, sent.frame.size());
+  }
+  sent_.clear();
+}
+
+// Sets words, before later calls: what is collected stays, unless it uses them.
+void DeviceSpace::set(const Range& words, std::uint32_t value) {
+  if (words.bytes == 0) return;
+  const auto uses = [&](const Batch& batch) { return batch.conflicts({&words, 1}); };
+  if (std::ranges::any_of(std::span(batches_).first(n_batches_), uses)) flush();
+  device_->fill(const_cast<void*>(words.begin), value, words.bytes / sizeof value);
 }
 
 void DeviceSpace::call(const std::function<void(void*)>& body) {
@@ -177,10 +195,7 @@ void DeviceSpace::call(const std::function<void(void*)>& body) {
   device_->call([this, body] { body(device_->stream()); });
 }
 
-void DeviceSpace::forget(std::span<std::uint32_t> words) {
-  flush();
-  if (!words.empty()) device_->fill(words.data(), device::kNoTensor, words.size());
-}
+void DeviceSpace::forget(std::span<std::uint32_t> words) { set(to(words), device::kNoTensor); }
 
 std::uint32_t DeviceSpace::fault_in(Guard word) {
   std::uint32_t fault = 0;
@@ -188,10 +203,7 @@ std::uint32_t DeviceSpace::fault_in(Guard word) {
   return fault;
 }
 
-void DeviceSpace::clear(std::span<std::uint64_t> words) {
-  flush();
-  if (!words.empty()) device_->fill(words.data(), 0, 2 * words.size());
-}
+void DeviceSpace::clear(std::span<std::uint64_t> words) { set(to(words), 0); }
 
 void DeviceSpace::lion_sign_update(const Values& g, const kernels::Blend& blend,
                                    kernels::HashWords zeros, Floats m,
@@ -199,7 +211,7 @@ void DeviceSpace::lion_sign_update(const Values& g, const kernels::Blend& blend,
   add(Kernel::k_lion_signs,
       device::LionSigns{values_of(g), stored_of(m), bits.data(), m.size(), betas_of(blend),
                         hash_of(zeros), fault_of(fault)},
-      {g, m, bits, word_of(fault)});
+      {from(g), to(m), to(bits), notes(fault)});
 }
 
 void DeviceSpace::lion_blend(const Values& g, const kernels::Blend& blend, Floats m,
@@ -207,24 +219,24 @@ void DeviceSpace::lion_blend(const Values& g, const kernels::Blend& blend, Float
   add(Kernel::k_lion_blend,
       device::LionBlend{values_of(g), stored_of(m), u.data(), m.size(), betas_of(blend),
                         fault_of(fault), guard},
-      {g, m, u, word_of(fault), word_of(guard)});
+      {from(g), to(m), to(u), notes(fault), from(guard)});
 }
 
 void DeviceSpace::pack_signs(std::span<const float> p, kernels::HashWords zeros,
                              std::span<std::uint64_t> bits, Guard guard, FaultSlot fault) {
   add(Kernel::k_pack_signs,
       device::PackSigns{p.data(), bits.data(), p.size(), hash_of(zeros), guard, fault_of(fault)},
-      {p, bits, word_of(guard), word_of(fault)});
+      {from(p), to(bits), from(guard), notes(fault)});
 }
 
 void DeviceSpace::check(const Values& g, FaultSlot fault) {
-  add(Kernel::k_check, device::Check{values_of(g), g.n, fault_of(fault)}, {g, word_of(fault)});
+  add(Kernel::k_check, device::Check{values_of(g), g.n, fault_of(fault)}, {from(g), notes(fault)});
 }
 
 void DeviceSpace::apply_signs(std::span<const std::uint64_t> bits, kernels::Step step, Floats x) {
   add(Kernel::k_apply_signs,
       device::ApplySigns{bits.data(), nullptr, halves_of(x), x.size(), rate_of(step)},
-      {bits, x, lower_of(x)});
+      {from(bits), to(x), to(lower_of(x))});
 }
 
 void DeviceSpace::apply_ternary(std::span<const std::uint64_t> positive,
@@ -232,7 +244,7 @@ void DeviceSpace::apply_ternary(std::span<const std::uint64_t> positive,
                                 Floats x) {
   add(Kernel::k_apply_signs,
       device::ApplySigns{positive.data(), nonzero.data(), halves_of(x), x.size(), rate_of(step)},
-      {positive, nonzero, x, lower_of(x)});
+      {from(positive), from(nonzero), to(x), to(lower_of(x))});
 }
 
 void DeviceSpace::apply_counts(std::span<const std::uint64_t> planes, std::size_t n_planes,
@@ -241,7 +253,7 @@ void DeviceSpace::apply_counts(std::span<const std::uint64_t> planes, std::size_
   add(Kernel::k_apply_counts,
       device::ApplyCounts{planes.data(), n_planes, plane_stride, halves_of(x), x.size(),
                           rate_of(step), present, world},
-      {planes, x, lower_of(x)});
+      {from(planes), to(x), to(lower_of(x))});
 }
 
 void DeviceSpace::apply_packed_counts(std::span<const std::uint32_t> packed, kernels::Radix radix,
@@ -250,16 +262,16 @@ void DeviceSpace::apply_packed_counts(std::span<const std::uint32_t> packed, ker
   add(Kernel::k_apply_packed,
       device::ApplyPacked{packed.data(), radix.n_digits, first_word, halves_of(x), x.size(),
                           rate_of(step), present, world, radix.base},
-      {packed, x, lower_of(x)});
+      {from(packed), to(x), to(lower_of(x))});
 }
 
 void DeviceSpace::apply_decay(float decay, Floats x) {
   if (decay == 1) return;
-  add(Kernel::k_scale, device::Scale{halves_of(x), x.size(), decay}, {x, lower_of(x)});
+  add(Kernel::k_scale, device::Scale{halves_of(x), x.size(), decay}, {to(x), to(lower_of(x))});
 }
 
 void DeviceSpace::scale(float factor, std::span<float> x) {
-  add(Kernel::k_scale, device::Scale{halves_of(Floats(x)), x.size(), factor}, {x});
+  add(Kernel::k_scale, device::Scale{halves_of(Floats(x)), x.size(), factor}, {to(x)});
 }
 
 void DeviceSpace::adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m,
@@ -276,7 +288,7 @@ void DeviceSpace::adamw(const Values& g, const kernels::AdamScalars& s, std::spa
                     s.eps,
                     s.decay,
                     guard},
-      {g, m, v, x, lower_of(x), word_of(guard)});
+      {from(g), to(m), to(v), to(x), to(lower_of(x)), from(guard)});
 }
 
 void DeviceSpace::dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
@@ -284,7 +296,7 @@ void DeviceSpace::dense_lion(const Values& g, const kernels::Blend& blend, kerne
   add(Kernel::k_dense_lion,
       device::DenseLion{values_of(g), stored_of(m), halves_of(x), x.size(), betas_of(blend),
                         rate_of(step), guard},
-      {g, m, x, lower_of(x), word_of(guard)});
+      {from(g), to(m), to(x), to(lower_of(x)), from(guard)});
 }
 
 void DeviceSpace::sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
@@ -292,50 +304,51 @@ void DeviceSpace::sgd_momentum(const Values& g, float momentum, bool nesterov, k
   add(Kernel::k_sgd_momentum,
       device::SgdMomentum{values_of(g), m.data(), halves_of(x), x.size(), rate_of(step), momentum,
                           nesterov ? 1u : 0u, guard},
-      {g, m, x, lower_of(x), word_of(guard)});
+      {from(g), to(m), to(x), to(lower_of(x)), from(guard)});
 }
 
 void DeviceSpace::widen(const Values& g, std::span<float> out) {
-  add(Kernel::k_widen, device::Widen{values_of(g), out.data(), g.n}, {g, out});
+  add(Kernel::k_widen, device::Widen{values_of(g), out.data(), g.n}, {from(g), to(out)});
 }
 
-void DeviceSpace::copy(ConstFloats from, Floats to) {
+void DeviceSpace::copy(ConstFloats in, Floats out) {
   add(Kernel::k_copy,
-      device::Copy{halves_of(from), halves_of(to), to.size(), is_narrow(from), is_narrow(to)},
-      {from, lower_of(from), to, lower_of(to)});
+      device::Copy{halves_of(in), halves_of(out), out.size(), is_narrow(in), is_narrow(out)},
+      {from(in), from(lower_of(in)), to(out), to(lower_of(out))});
 }
 
 void DeviceSpace::fill(std::span<float> x, float value) {
-  add(Kernel::k_set, device::Set{x.data(), x.size(), value, nullptr}, {x});
+  add(Kernel::k_set, device::Set{x.data(), x.size(), value, nullptr}, {to(x)});
 }
 
 void DeviceSpace::poison(std::span<float> x, Guard guard) {
   add(Kernel::k_set,
       device::Set{x.data(), x.size(), std::numeric_limits<float>::quiet_NaN(), guard},
-      {x, word_of(guard)});
+      {to(x), from(guard)});
 }
 
 void DeviceSpace::sum(ConstFloats a, std::span<const float> b, Floats out) {
   add(Kernel::k_sum, device::Sum{halves_of(a), b.data(), halves_of(out), out.size()},
-      {a, lower_of(a), b, out, lower_of(out)});
+      {from(a), from(lower_of(a)), from(b), to(out), to(lower_of(out))});
 }
 
 bool DeviceSpace::any(std::span<const float> x) {
   if (!found_) found_ = fault_words(1);
   forget({found_.get(), 1});
-  add(Kernel::k_any, device::Any{x.data(), x.size(), {found_.get(), 0}}, {x});
+  const FaultSlot found{found_.get(), 0};
+  add(Kernel::k_any, device::Any{x.data(), x.size(), fault_of(found)}, {from(x), notes(found)});
   return fault_in(found_.get()) != device::kNoTensor;
 }
 
 void DeviceSpace::adopt(const Float16* values, std::span<float> master) {
   // the kernel only reads the values
   add(Kernel::k_adopt, narrow_of(const_cast<Float16*>(values), master),
-      {{values, 2 * master.size()}, master});
+      {from({values, 2 * master.size()}), to(master)});
 }
 
 void DeviceSpace::publish(std::span<const float> master, Float16* values) {
   add(Kernel::k_publish, narrow_of(values, {const_cast<float*>(master.data()), master.size()}),
-      {{values, 2 * master.size()}, master});
+      {to({values, 2 * master.size()}), from(master)});
 }
 
 // --- Order. --------------------------------------------------------------------------------------
@@ -345,9 +358,10 @@ Space::Event DeviceSpace::record() {
   return device_->record();
 }
 
+// The queue waits when something is queued: once for all calls that come before it.
 void DeviceSpace::after(void* stream) {
-  flush();
-  device_->after(stream);
+  if (behind_ && *behind_ != stream) flush();
+  behind_ = stream;
 }
 
 void DeviceSpace::before(void* stream) {

@@ -3,10 +3,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "device/device.h"
@@ -98,7 +100,9 @@ class DeviceSpace final : public Space, public LevelKernels {
   void before(void* stream) override;
 
  private:
-  // Memory that a call reads or writes.
+  // What a call does with a range of memory. Notes of faults may come in any order, as the lowest
+  // stays.
+  enum class Use : std::uint8_t { kRead, kNote, kWrite };
   struct Range {
     template <typename T>
     Range(std::span<T> s) : begin(s.data()), bytes(s.size_bytes()) {}
@@ -107,23 +111,36 @@ class DeviceSpace final : public Space, public LevelKernels {
         : begin(f.halved() ? static_cast<const void*>(f.upper) : f.data),
           bytes(f.n * (f.halved() ? sizeof *f.upper : sizeof *f.data)) {}
     Range(const Floats& f) : Range(ConstFloats(f)) {}
+    Range(const Lines& lines, std::size_t n);
+    Range(Guard guard) : Range(guard, guard == nullptr ? 0 : sizeof *guard) {}
     Range(const void* at, std::size_t n_bytes) : begin(at), bytes(n_bytes) {}
     const void* begin;
     std::size_t bytes;
+    Use use = Use::kRead;
   };
-  // Calls of one kernel that are not launched yet, and the memory that they touch (begin to end).
+  static Range from(Range range) { return range; }
+  static Range to(Range range) {
+    range.use = Use::kWrite;
+    return range;
+  }
+  static Range notes(FaultSlot fault) {
+    Range range(fault.word);
+    range.use = Use::kNote;
+    return range;
+  }
+  // Calls of one kernel that are not launched yet, and the memory that they use (begin to end).
   struct Batch {
     device::Kernel kernel;
     std::vector<std::byte> jobs;
     std::vector<device::u64> first;
-    std::map<std::uintptr_t, std::uintptr_t> touched;
-    bool touches(const Range& range) const;
-    void touch(const Range& range);
+    std::array<std::map<std::uintptr_t, std::uintptr_t>, 3> used;  // by Use
+    bool conflicts(std::span<const Range> ranges) const;
+    void use(const Range& range);
   };
   const std::byte* bring_bytes(std::span<const std::byte> frame) override;
   std::byte* stage_bytes(std::span<std::byte> frame) override;
   void send_bytes(const void* staged, std::span<std::byte> frame) override;
-  Batch& batch_of(device::Kernel kernel, std::initializer_list<Range> ranges);
+  Batch& batch_of(device::Kernel kernel, std::span<const Range> ranges);
   template <typename Job>
   void add(device::Kernel kernel, const Job& job, std::initializer_list<Range> ranges) {
     if (job.n > 0) add_job(kernel, std::as_bytes(std::span(&job, 1)), job.n, ranges);
@@ -131,20 +148,26 @@ class DeviceSpace final : public Space, public LevelKernels {
   void add_job(device::Kernel kernel, std::span<const std::byte> job, std::size_t n,
                std::initializer_list<Range> ranges);
   void flush();
+  void set(const Range& words, std::uint32_t value);
   void* scratch(std::size_t bytes);
 
-  // The lower halves of `f`.
+  // The lower halves of `f`, which from() and to() of `f` leave out.
   static Range lower_of(const ConstFloats& f) {
     return {f.lower, f.lower != nullptr ? f.n * sizeof *f.lower : 0};
   }
-  static Range word_of(Guard guard) { return {guard, guard == nullptr ? 0u : sizeof *guard}; }
-  static Range word_of(FaultSlot fault) { return word_of(fault.word); }
 
   std::shared_ptr<Device> device_;
   std::mutex turns_;
   std::shared_ptr<std::uint32_t[]> found_;  // of any()
   std::vector<Batch> batches_;
   std::size_t n_batches_ = 0;  // in use; the others keep their memory
+  // copies to frames that follow the batches
+  struct Sent {
+    std::span<std::byte> frame;
+    const void* staged;
+  };
+  std::vector<Sent> sent_;
+  std::optional<void*> behind_;  // the caller's stream, if the queue does not wait for it yet
   // memory for the words of frames, in blocks that are filled in order
   struct Block {
     std::shared_ptr<std::byte[]> memory;

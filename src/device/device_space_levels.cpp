@@ -31,6 +31,14 @@ device::Measure measure_of(const LevelKernels::BlendOf& u, LevelKernels::Size si
 
 }  // namespace
 
+// Words of a tensor in all lines, as if they lay behind each other: lines of several tensors
+// interleave, and a frame is read and written only as lines.
+DeviceSpace::Range::Range(const Lines& lines, std::size_t n)
+    : Range(lines.words.data() + lines.first_word * static_cast<std::size_t>(lines.shape.bits),
+            lines.words.empty() ? 0
+                                : sizeof lines.words.front() * words_for(n) *
+                                      static_cast<std::size_t>(lines.shape.bits)) {}
+
 void DeviceSpace::measure_rows(const BlendOf& u, Size size, std::size_t row,
                                std::span<double> sums) {
   device::Measure job = measure_of(u, size);
@@ -38,7 +46,7 @@ void DeviceSpace::measure_rows(const BlendOf& u, Size size, std::size_t row,
   job.row = row;
   job.parts = (row + device::kScaleBlock - 1) / device::kScaleBlock;
   job.n = sums.size() * device::kChunk;
-  add(Kernel::k_measure, job, {u.g, u.m, u.e, sums});
+  add(Kernel::k_measure, job, {from(u.g), from(u.m), from(u.e), to(sums)});
 }
 
 void DeviceSpace::measure_blocks(const BlendOf& u, Size size, int largest,
@@ -50,7 +58,7 @@ void DeviceSpace::measure_blocks(const BlendOf& u, Size size, int largest,
   job.parts = steps.of.size();
   job.n = steps.of.size() * device::kChunk;
   job.largest = largest;
-  add(Kernel::k_measure, job, {u.g, u.m, u.e, steps.of});
+  add(Kernel::k_measure, job, {from(u.g), from(u.m), from(u.e), to(steps.of)});
 }
 
 void DeviceSpace::quantise(const BlendOf& u, const Steps& steps, std::span<float> m,
@@ -60,7 +68,8 @@ void DeviceSpace::quantise(const BlendOf& u, const Steps& steps, std::span<float
                      next.data(), steps.row, steps.first, m.size(), lines_of(lines),
                      lines.integers.data(), static_cast<device::u32>(lines.width),
                      betas_of(u.blend), fault_of(fault)},
-      {u.g, m, u.e, steps.of, next, lines.words, lines.integers, word_of(fault)});
+      {from(u.g), to(m), from(u.e), from(steps.of), to(next), to({lines, m.size()}),
+       to(lines.integers), notes(fault)});
 }
 
 void DeviceSpace::write_values(std::span<const float> values, std::span<float> scales,
@@ -68,7 +77,7 @@ void DeviceSpace::write_values(std::span<const float> values, std::span<float> s
   add(Kernel::k_write_values,  // which only reads the values
       device::LevelValues{const_cast<float*>(values.data()), scales.data(), values.size(),
                           lines_of(lines), fault_of(fault)},
-      {values, scales, lines.words, word_of(fault)});
+      {from(values), to(scales), to({lines, values.size()}), notes(fault)});
 }
 
 void DeviceSpace::read_values(std::span<const float> scales, const Lines& lines,
@@ -76,7 +85,7 @@ void DeviceSpace::read_values(std::span<const float> scales, const Lines& lines,
   add(Kernel::k_read_values,  // which only reads the scales
       device::LevelValues{
           values.data(), const_cast<float*>(scales.data()), values.size(), lines_of(lines), {}},
-      {values, scales, lines.words});
+      {to(values), from(scales), from({lines, values.size()})});
 }
 
 void DeviceSpace::sample_blends(const BlendOf& u, Samples at, std::span<float> out) {
@@ -84,7 +93,7 @@ void DeviceSpace::sample_blends(const BlendOf& u, Samples at, std::span<float> o
       device::SampleBlends{values_of(u.g), u.m.data(), u.e.empty() ? nullptr : u.e.data(),
                            out.data(), at.first, at.stride, out.size(), u.blend.beta1,
                            u.blend.one_minus_beta1},
-      {u.g, u.m, u.e, out});
+      {from(u.g), from(u.m), from(u.e), to(out)});
 }
 
 void DeviceSpace::sample_levels(std::span<const float> m, const Lines& lines, Samples at,
@@ -93,7 +102,7 @@ void DeviceSpace::sample_levels(std::span<const float> m, const Lines& lines, Sa
       device::SampleLevels{m.data(), out.data(), reinterpret_cast<signed char*>(q.data()), at.first,
                            at.stride, out.size(), lines_of(lines), lines.integers.data(),
                            static_cast<device::u32>(lines.width)},
-      {m, lines.words, lines.integers, out, q});
+      {from(m), from({lines, m.size()}), from(lines.integers), to(out), to(q)});
 }
 
 }  // namespace pride

@@ -24,7 +24,7 @@ void DeviceSpace::compress(const Values& g, const kernels::Feedback& f, kernels:
                        hash_of(zeros),
                        norm == kernels::Norm::kRms ? 1u : 0u,
                        fault_of(fault)},
-      {g, m, e, bits, scales.of, word_of(fault)});
+      {from(g), from(m), from(e), to(bits), to(scales.of), notes(fault)});
 }
 
 void DeviceSpace::keep_feedback(const Values& g, const kernels::Feedback& f,
@@ -40,7 +40,7 @@ void DeviceSpace::keep_feedback(const Values& g, const kernels::Feedback& f,
                            m.size(),
                            scales.lead,
                            {f.keep, f.take, f.rate}},
-      {g, bits, scales.of, m, e});
+      {from(g), from(bits), from(scales.of), to(m), to(e)});
 }
 
 void DeviceSpace::apply_scaled_signs(std::span<const std::uint64_t> bits,
@@ -49,7 +49,7 @@ void DeviceSpace::apply_scaled_signs(std::span<const std::uint64_t> bits,
   add(Kernel::k_apply_scaled,
       device::ApplyScaled{bits.data(), scales.of.data(), device::halves_of(x), x.size(),
                           scales.lead, decay},
-      {bits, scales.of, x, lower_of(x)});
+      {from(bits), from(scales.of), to(x), to(lower_of(x))});
 }
 
 }  // namespace pride

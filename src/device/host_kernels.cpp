@@ -1,6 +1,10 @@
 // The bodies of device kernels as functions of the host.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <iterator>
+#include <random>
+#include <utility>
+#include <vector>
 
 #include "device/device.h"
 
@@ -32,12 +36,15 @@ const Entry& entry_of(Kernel kernel) { return kEntries[static_cast<std::size_t>(
 const char* name_of(Kernel kernel) noexcept { return entry_of(kernel).name; }
 std::size_t job_bytes(Kernel kernel) noexcept { return entry_of(kernel).bytes; }
 
-void run_on_host(const Launch& launch) {
+void run_on_host(const Launch& launch, u64 seed) {
   const Entry& entry = entry_of(launch.kernel);
+  std::vector<std::pair<std::size_t, u64>> chunks;  // job, chunk of the job
   for (std::size_t job = 0; job + 1 < launch.first.size(); ++job) {
-    const u64 chunks = launch.first[job + 1] - launch.first[job];
-    for (u64 c = 0; c < chunks; ++c) entry.run(launch.jobs.data() + job * entry.bytes, c);
+    const u64 n = launch.first[job + 1] - launch.first[job];
+    for (u64 c = 0; c < n; ++c) chunks.emplace_back(job, c);
   }
+  std::ranges::shuffle(chunks, std::mt19937(static_cast<std::uint32_t>(seed)));
+  for (const auto& [job, c] : chunks) entry.run(launch.jobs.data() + job * entry.bytes, c);
 }
 
 }  // namespace pride::device

@@ -124,7 +124,10 @@ void Optimizer::scale_next_step(const float* factor) {
   impl_->next_scale = {true, factor};
 }
 
-void Optimizer::set_stream(void* stream) { impl_->options.stream = stream; }
+void Optimizer::set_stream(void* stream) {
+  if (stream != impl_->options.stream) impl_->space.after(stream);  // the last look at the other
+  impl_->options.stream = stream;
+}
 
 int Optimizer::worker_number() const {
   return impl_->central ? impl_->central->number() : impl_->comms.front()->rank();

@@ -231,6 +231,7 @@ std::vector<std::string> variants() {
                          "lion-cub:route=native,feedback=yes,probe_every=1",
                          "lion-cub:sync_schedule=exponential",
                          "local-vote:drift_feedback=0.9",
+                         "local-vote:h=2,drift_feedback=0.5",
                          "local-vote:local=lion",
                          "diloco:h=3",
                          "dsm:h=2",

@@ -246,6 +246,40 @@ TEST(DeviceKernels, DependOnPartsOfLongerRanges) {
   y.expect_equal("y", n);
 }
 
+// Three sums of each of ten tensors, where each sum needs the one before: three launches.
+TEST(DeviceKernels, MergeCallsThatDoNotDependOnEachOther) {
+  Both both(3);
+  Pair<float> x(both, both.floats(1000)), y(both, both.floats(1000));
+  run(both, [&](Space& space, bool on) {
+    for (std::size_t t = 0; t < 10; ++t) {
+      const auto part = x.at(on).subspan(100 * t, 100), shared = y.at(on).first(100);
+      for (int k = 0; k < 3; ++k) space.sum(part, shared, part);
+    }
+  });
+  EXPECT_EQ(both.device.launches, 3);
+  x.expect_equal("x", 1000);
+}
+
+// Several calls note faults in a word; a call whose guard is that word comes after them.
+TEST(DeviceKernels, MergeNotesButNotTheirGuards) {
+  Both both(3);
+  const std::size_t n = 100;
+  Pair<float> x(both, both.floats(3 * n)), y(both, both.floats(3 * n));
+  Pair<std::uint64_t> bits(both, both.words(5 * 128));
+  Pair<std::uint32_t> faults(both, {2, Wire::kNoTensor});
+  run(both, [&](Space& space, bool on) {
+    std::uint32_t* const words = faults.at(on).data();
+    for (std::uint32_t t = 0; t < 3; ++t) {
+      const auto signs = bits.at(on).subspan(2 * t, 2);
+      space.pack_signs(x.at(on).subspan(n * t, n), {}, signs, words, {words + 1, 9 - t});
+    }
+    space.pack_signs(y.at(on).first(n), {}, bits.at(on).subspan(6, 2), words + 1, {words + 1, 5});
+  });
+  EXPECT_EQ(both.device.launches, 2);
+  bits.expect_equal("bits", n);
+  faults.expect_equal("faults", n);
+}
+
 TEST(DeviceKernels, RoundMastersAsTheHost) {
   Both both(3);
   for (const std::size_t n : kSizes) {

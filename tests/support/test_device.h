@@ -1,5 +1,6 @@
 // The tests' device: memory that the host cannot access, and a queue that runs as late as possible,
-// when a thread waits. So a missing copy is a fault, and a missing wait a wrong result.
+// when a thread waits. So a missing copy is a fault, and a missing wait a wrong result. Chunks of a
+// launch run in a random order, as on a GPU.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -82,9 +83,10 @@ class TestDevice final : public Device {
     add([=] { std::fill_n(static_cast<std::uint32_t*>(device), words, word); });
   }
   void launch(const device::Launch& launch) override {
-    add([kernel = launch.kernel, jobs = std::vector(launch.jobs.begin(), launch.jobs.end()),
+    ++launches;
+    add([this, kernel = launch.kernel, jobs = std::vector(launch.jobs.begin(), launch.jobs.end()),
          first = std::vector(launch.first.begin(), launch.first.end())] {
-      device::run_on_host({kernel, jobs, first});
+      device::run_on_host({kernel, jobs, first}, done_);
     });
   }
   void call(const std::function<void()>& body) override { add(body); }
@@ -101,6 +103,8 @@ class TestDevice final : public Device {
   }
   void after(void*) override {}
   void before(void*) override {}
+
+  int launches = 0;  // so far
 
   // For tests: copies values to the device and back, after the queued work.
   void put(void* device, std::span<const std::byte> host) {

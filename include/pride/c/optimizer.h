@@ -113,7 +113,7 @@ PRIDE_API int pride_optimizer_scale_next_step(pride_optimizer* optimizer,
 
 /* With a device: the stream (cudaStream_t) of the caller's work on parameters and gradients. Later
  * calls start after the work queued on it, and work queued on it afterwards starts after theirs.
- * Since version 5. */
+ * The stream must exist until another one is named. Since version 5. */
 PRIDE_API int pride_optimizer_set_stream(pride_optimizer* optimizer, void* stream);
 
 /* One step. `params`: one flat buffer of float32, or NULL after pride_optimizer_set_parameters();

@@ -13,11 +13,13 @@
 namespace pride::fake_cuda {
 namespace {
 
-void run_kernel(device::Kernel kernel, std::uintptr_t jobs, std::uintptr_t first, std::uint32_t n) {
+void run_kernel(device::Kernel kernel, std::uintptr_t jobs, std::uintptr_t first, std::uint32_t n,
+                int number) {
   using namespace device;
   run_on_host({.kernel = kernel,
                .jobs = {reinterpret_cast<const std::byte*>(jobs), n * job_bytes(kernel)},
-               .first = {reinterpret_cast<const u64*>(first), n + std::size_t{1}}});
+               .first = {reinterpret_cast<const u64*>(first), n + std::size_t{1}}},
+              static_cast<u64>(number));
 }
 
 }  // namespace
@@ -50,6 +52,11 @@ void fake_cuda_hold(int held) {
   const std::lock_guard lock(world().mutex);
   world().held = held != 0;
   world().changed.notify_all();
+}
+
+int fake_cuda_calls(const char* call) {
+  const std::lock_guard lock(world().mutex);
+  return world().calls[call];
 }
 
 void fake_cuda_machine(int gpus, int pools) {
@@ -169,7 +176,8 @@ int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsigned
   const auto jobs = *static_cast<std::uintptr_t*>(parameters[0]);
   const auto first = *static_cast<std::uintptr_t*>(parameters[1]);
   const auto n = *static_cast<std::uint32_t*>(parameters[2]);
-  return enqueue(stream, [=] { run_kernel(kernel, jobs, first, n); });
+  return enqueue(stream,
+                 [=, number = world().launches] { run_kernel(kernel, jobs, first, n, number); });
 }
 
 }  // extern "C"

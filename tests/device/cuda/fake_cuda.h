@@ -19,6 +19,8 @@ void fake_cuda_state(FakeCudaState* state);
 void fake_cuda_fail(const char* call, int result, int calls);
 // While held, streams start nothing.
 void fake_cuda_hold(int held);
+// Calls of this name so far.
+int fake_cuda_calls(const char* call);
 // How many GPUs it has, and whether they allocate in the order of a stream.
 void fake_cuda_machine(int gpus, int pools);
 }

@@ -48,6 +48,7 @@ FakeContext* current() {
 
 int planned(const char* call, int otherwise) {
   World& w = world();
+  ++w.calls[call];
   if (w.failing != call || w.calls_before-- > 0) return otherwise;
   w.failing.clear();
   return w.failure;

@@ -50,6 +50,7 @@ struct World {
   int failure = 0, calls_before = 0;
   int waiting = 0;
   int launches = 0;
+  std::map<std::string, int> calls;  // by name, as for planned()
   unsigned grid = 0;
 };
 
@@ -59,7 +60,7 @@ FakeContext* current();
 
 // All of these need the lock of the world.
 
-// The failure that a test asked for, or `otherwise`.
+// Counts the call. The failure that a test asked for, or `otherwise`.
 int planned(const char* call, int otherwise = kOk);
 int needs_context(const char* call);  // the same, or that none is current
 FakeStream* stream_of(void* handle);  // null: no such stream of the current context

@@ -42,6 +42,7 @@ const Fake& fake() {
       .state = control<decltype(Fake::state)>(library, "fake_cuda_state"),
       .fail = control<decltype(Fake::fail)>(library, "fake_cuda_fail"),
       .hold = control<decltype(Fake::hold)>(library, "fake_cuda_hold"),
+      .calls = control<decltype(Fake::calls)>(library, "fake_cuda_calls"),
       .machine = control<decltype(Fake::machine)>(library, "fake_cuda_machine")};
   return instance;
 }

@@ -17,6 +17,7 @@ struct Fake {
   void (*state)(FakeCudaState*);
   void (*fail)(const char* call, int result, int calls);
   void (*hold)(int held);
+  int (*calls)(const char* call);
   void (*machine)(int gpus, int pools);
 
   FakeCudaState now() const;

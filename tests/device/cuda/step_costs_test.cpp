@@ -1,0 +1,129 @@
+// What a step asks of the driver: launches, copies, waits and allocations, as the fake counts them.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/cuda/machine.h"
+#include "pride/optimizer.h"
+#include "rules/orthogonalise.h"
+#include "support/test_device.h"
+#include "support/training.h"
+
+namespace pride {
+namespace {
+
+constexpr int kWorld = 4;
+
+struct Run {
+  std::string method = "dlion-vote:route=sharded";
+  bool one_by_one = false;  // gradients
+  bool overlap = false;
+  std::size_t bucket_coords = 1 << 20;  // one bucket
+  int virtual_workers = 0;
+  bool unused = false;  // some tensors
+};
+
+OptimizerOptions options_of(const Run& run) {
+  OptimizerOptions options;
+  testing::set_method(options, run.method);
+  options.overlap = run.overlap;
+  options.bucket_coords = run.bucket_coords;
+  options.virtual_workers = run.virtual_workers;
+  options.orthogonalise = testing::by_blas;
+  return options;
+}
+
+// Tensors in the memory of the fake, which the host may access.
+class Model {
+ public:
+  Model(Device& device, const Layout& layout) {
+    for (const TensorSlot& slot : layout.tensors()) {
+      for (const float value : {0.5f, 0.25f}) {
+        auto* const at = static_cast<float*>(device.allocate(4 * slot.n));
+        std::fill_n(at, slot.n, value);
+        if (value == 0.5f) params.emplace_back(at, slot.n, DType::kFloat32);
+        if (value == 0.25f) grads.emplace_back(at, slot.n, DType::kFloat32);
+      }
+    }
+  }
+  std::vector<Tensor> params;
+  std::vector<ConstTensor> grads;
+};
+
+void step(Optimizer& optimizer, const Model& model, const Run& run, int number) {
+  const std::size_t n = model.params.size();
+  const auto flags = std::make_unique<bool[]>(n);
+  for (std::size_t t = 0; t < n; ++t) flags[t] = run.unused && testing::unused(0, number, t);
+  for (int worker = 0; worker < run.virtual_workers; ++worker) {
+    optimizer.hand_over(worker, model.params, model.grads, {flags.get(), n});
+  }
+  if (run.virtual_workers > 0) {
+    optimizer.step_workers(model.params);
+  } else if (run.one_by_one) {
+    optimizer.begin_step(model.params);
+    for (std::size_t t = n; t-- > 0;) {
+      optimizer.gradient_ready(
+          t, flags[t] ? ConstTensor(nullptr, model.grads[t].n, DType::kFloat32) : model.grads[t]);
+    }
+    optimizer.finish_step();
+  } else {
+    optimizer.step(model.params, model.grads, {flags.get(), n});
+  }
+}
+
+// Calls of a rank in `steps` steps after the first four, which allocate.
+std::vector<int> calls_of(const Run& run, const std::vector<const char*>& calls, int steps = 1) {
+  const Layout layout(testing::kTensors);
+  const auto train = [&](int n) {
+    std::vector<int> before, after;
+    for (const char* call : calls) before.push_back(fake().calls(call));
+    run_world(run.virtual_workers > 0 ? 1 : kWorld, [&](Communicator& comm) {
+      const std::shared_ptr<Device> device = device_on("fake");
+      const Model model(*device, layout);
+      OptimizerOptions options = options_of(run);
+      options.device = device;
+      Optimizer optimizer(comm, layout, options);
+      for (int number = 0; number < n; ++number) step(optimizer, model, run, number);
+    });
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      after.push_back(fake().calls(calls[i]) - before[i]);
+    }
+    return after;
+  };
+  const auto few = train(4), many = train(4 + steps);
+  std::vector<int> all;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ((many[i] - few[i]) % (run.virtual_workers > 0 ? 1 : kWorld), 0) << calls[i];
+    all.push_back((many[i] - few[i]) / (run.virtual_workers > 0 ? 1 : kWorld));
+  }
+  return all;
+}
+
+using Calls = std::vector<int>;
+
+TEST(StepCosts, OneLaunchOfEachKernelForABucketOfAllShards) {
+  const auto launches = [](const std::string& method) {
+    return calls_of({.method = method}, {"cuLaunchKernel"});
+  };
+  EXPECT_EQ(launches("dlion-vote:route=sharded"), Calls{2});  // signs, and their vote
+  EXPECT_EQ(launches("signsgd-ef"), Calls{3});                // signs, errors, and their mean
+  EXPECT_EQ(launches("adamw"), Calls{4});                     // fill, widen, check, and the step
+  EXPECT_EQ(calls_of({.bucket_coords = 1024}, {"cuLaunchKernel"}), Calls{8});  // of four buckets
+}
+
+TEST(StepCosts, TheQueueAndTheCallerWaitForEachOtherOnceAStep) {
+  for (const bool one_by_one : {false, true}) {
+    EXPECT_EQ(calls_of({.one_by_one = one_by_one}, {"cuStreamWaitEvent"}), Calls{2});
+  }
+  // with overlap when buckets are complete, here at two of the tensors, and when the step ends
+  EXPECT_EQ(
+      calls_of({.one_by_one = true, .overlap = true, .bucket_coords = 1024}, {"cuStreamWaitEvent"}),
+      Calls{3});
+}
+
+}  // namespace
+}  // namespace pride
