@@ -3,9 +3,11 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/library.h"
+#include "pride/error.h"
 
 namespace pride::cuda {
 
@@ -16,6 +18,13 @@ struct Target {
   bool ptx = false;
 
   std::string option() const;  // "sm_90", "compute_90"
+};
+
+// The compiler refuses the kernels. The text has its first error.
+struct CompileFailure : InvalidArgument {
+  CompileFailure(const std::string& text, std::string whole)
+      : InvalidArgument(text), log(std::move(whole)) {}
+  std::string log;
 };
 
 class Nvrtc {
@@ -31,7 +40,7 @@ class Nvrtc {
   // InvalidArgument if NVRTC compiles only for newer chips.
   Target target_of(int chip) const;
 
-  // Returns a cubin or PTX. Throws Error with NVRTC's log.
+  // Returns a cubin or PTX. Throws CompileFailure, or InvalidArgument if another call fails.
   std::string compile(const std::string& source, const Target& target) const;
   static std::vector<std::string> options(const Target& target);
 

@@ -54,7 +54,7 @@ int nvrtcCompileProgram(void* handle, int n, const char* const* options) {
   ++compiled;
   auto& program = *static_cast<Program*>(handle);
   if (program.source.find("#error") != std::string::npos) {
-    program.log = "bodies.h(7): error: planned";
+    program.log = "a warning\nbodies.h(7): error: planned\n  the line\nbodies.h(8): error";
     return 6;
   }
   program.result = "fake";

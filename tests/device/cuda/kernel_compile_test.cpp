@@ -75,7 +75,7 @@ TEST(Kernels, CompileToPtxForAYoungerChip) {
 TEST(Kernels, AFaultInTheSourceIsNamedWithItsLine) {
   if (!nvrtc_here()) GTEST_SKIP() << "no NVRTC here";
   const cuda::Target target = nvrtc_here()->target_of(nvrtc_here()->architectures().back());
-  texts::expect_error<Error>(
+  texts::expect_error<InvalidArgument>(
       [&] {
         nvrtc_here()->compile("#line 1 \"bodies.h\"\n__global__ void f() {\n  unknown();\n}\n",
                               target);

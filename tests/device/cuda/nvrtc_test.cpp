@@ -114,11 +114,13 @@ TEST(Nvrtc, KnowsWhatToCompileForAChip) {
   EXPECT_THROW(nvrtc.target_of(61), InvalidArgument);
 }
 
-TEST(Nvrtc, GivesItsTextWhereCompilingFails) {
+TEST(Nvrtc, GivesItsFirstErrorWhereCompilingFails) {
   const cuda::Nvrtc nvrtc(beside_this_program(PRIDE_FAKE_NVRTC));
-  texts::expect_error<Error>(
-      [&] { nvrtc.compile("#error", nvrtc.target_of(80)); },
-      {"sm_80 failed: NVRTC_ERROR_COMPILATION\nbodies.h(7): error: planned"});
+  const std::string error =
+      texts::error_of<InvalidArgument>([&] { nvrtc.compile("#error", nvrtc.target_of(80)); });
+  EXPECT_EQ(error, nvrtc.path() +
+                       ": NVRTC 13.1 does not compile the kernels for sm_80: "
+                       "NVRTC_ERROR_COMPILATION, bodies.h(7): error: planned");
 }
 
 TEST(CudaDriver, SaysWhatIsMissing) {
