@@ -59,7 +59,9 @@ std::vector<int> Nvrtc::architectures() const {
 }
 
 Target Nvrtc::target_of(int chip) const {
-  const std::vector<int> known = architectures();
+  std::vector<int> known = architectures();
+  // sm_101 has become sm_110: to a driver its PTX is of a younger chip than sm_103
+  if (chip != 101) std::erase(known, 101);
   const auto above = std::ranges::upper_bound(known, chip);
   PRIDE_CHECK(above != known.begin(), path(), ": NVRTC ", version_, " compiles for sm_",
               known.empty() ? 0 : known.front(), " and newer, this GPU is sm_", chip,

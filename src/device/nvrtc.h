@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,8 +75,14 @@ class Nvrtc {
 // beside a loaded libtorch; toolkits (CUDA_HOME, CUDA_PATH, /usr/local/cuda); the system.
 std::vector<std::string> nvrtc_candidates(const std::vector<std::string>& loaded);
 
+// Opens a candidate. Throws as the constructor does.
+std::shared_ptr<const Nvrtc> open_nvrtc(const std::string& candidate);
+
 // Opens the first candidate that can be used. Throws InvalidArgument with what was tried and what
 // to install.
-Nvrtc find_nvrtc();
+std::shared_ptr<const Nvrtc> find_nvrtc();
+
+// The text of an error: what to install, `which` of them, and what was tried.
+std::string no_nvrtc(const std::string& which, const std::string& tried);
 
 }  // namespace pride::cuda

@@ -7,7 +7,7 @@
 #include <iomanip>
 #include <iostream>
 #include <map>
-#include <optional>
+#include <memory>
 
 #include "device/cuda/cubin.h"
 #include "device/device.h"
@@ -24,12 +24,12 @@ std::uint32_t most_registers(std::string_view kernel) {
   return kernel == "pride_compress" ? 128 : 80;
 }
 
-const std::optional<cuda::Nvrtc>& nvrtc_here() {
-  static const auto found = []() -> std::optional<cuda::Nvrtc> {
+const std::shared_ptr<const cuda::Nvrtc>& nvrtc_here() {
+  static const auto found = []() -> std::shared_ptr<const cuda::Nvrtc> {
     try {
       return cuda::find_nvrtc();
     } catch (const InvalidArgument&) {
-      return std::nullopt;
+      return nullptr;
     }
   }();
   return found;
