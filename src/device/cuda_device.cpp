@@ -36,10 +36,19 @@ CudaDevice::CudaDevice(const Driver& driver, int number, const std::string& imag
 
 CudaDevice::~CudaDevice() { close(); }
 
+void CudaDevice::load(const std::string& image) {
+  const Driver& driver = context_.driver();
+  const Result result = driver.cuModuleLoadData.function(&module_, image.c_str());
+  PRIDE_CHECK(result != kInvalidImage && result != kNoBinaryForGpu && result != kNewerPtx,
+              context_.name(), ": the driver, of CUDA ", driver.version(),
+              ", refuses the kernels: ", driver.text_of(result));
+  if (result != kSuccess) driver.fail(context_.name(), "cuModuleLoadData", result);
+}
+
 void CudaDevice::open(const std::string& image) {
   const PrimaryContext::Current current(context_);
   const Driver& driver = context_.driver();
-  context_.run(driver.cuModuleLoadData, &module_, image.c_str());
+  load(image);
   for (std::size_t k = 0; k < device::kKernels; ++k) {
     const std::string kernel = concat("pride_", name_of(static_cast<device::Kernel>(k)));
     context_.run(driver.cuModuleGetFunction, &kernels_[k], module_, kernel.c_str());

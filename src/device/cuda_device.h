@@ -18,7 +18,8 @@ namespace pride::cuda {
 // and restores the previous one. The null stream is the legacy default stream.
 class CudaDevice final : public Device {
  public:
-  // `image`: the kernels as a cubin or PTX. Throws InvalidArgument if there is no such GPU.
+  // `image`: the kernels as a cubin or PTX. Throws InvalidArgument if there is no such GPU, or if
+  // the driver refuses the image.
   CudaDevice(const Driver& driver, int number, const std::string& image);
   ~CudaDevice() override;  // waits for the queue
 
@@ -45,6 +46,7 @@ class CudaDevice final : public Device {
 
  private:
   void open(const std::string& image);
+  void load(const std::string& image);
   void close() noexcept;
   void join(Stream from, Stream to);
 

@@ -21,6 +21,8 @@ using Function = void*;         // CUfunction
 using Address = std::uint64_t;  // CUdeviceptr
 
 constexpr Result kSuccess = 0, kOutOfMemory = 2;
+// of a module: an image of no known form, for other chips, or PTX of a newer CUDA
+constexpr Result kInvalidImage = 200, kNoBinaryForGpu = 209, kNewerPtx = 222;
 constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76, kMemoryPools = 115;  // attributes
 constexpr unsigned kNonBlockingStream = 1;            // does not wait for the null stream
 constexpr unsigned kBlockingSync = 1, kNoTiming = 2;  // of events

@@ -78,6 +78,7 @@ int cuGetErrorName(int error, const char** name) {
           : error == kNoDevice  ? "CUDA_ERROR_NO_DEVICE"
           : error == kBadHandle ? "CUDA_ERROR_INVALID_HANDLE"
           : error == kBadImage  ? "CUDA_ERROR_INVALID_IMAGE"
+          : error == kNewerPtx  ? "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
                                 : nullptr;
   return *name == nullptr ? kInvalidValue : kOk;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -92,13 +93,13 @@ class JobMaker {
     const std::uint32_t fault[1] = {kind == 0 ? 7 : kNoTensor};
     return kind == 3 ? nullptr : memory_.array<std::uint32_t>(fault);
   }
-  // In one of two jobs, one value is NaN or Inf.
+  // In one of two jobs, one value is Inf or a NaN that no processor makes.
   Values broken_values() {
     if (word() % 2 == 0 || options_.period != 0) return values();
     std::vector<float> x(n);
     for (float& y : x) y = value();
-    using Limits = std::numeric_limits<float>;
-    x[word() % n] = word() % 2 == 0 ? Limits::infinity() : -Limits::quiet_NaN();
+    x[word() % n] = word() % 2 == 0 ? std::numeric_limits<float>::infinity()
+                                    : std::bit_cast<float>(0xFFC01234U);
     return {memory_.array<float>(x), kFloat32, 1.0f, scale_word()};
   }
   Betas betas() { return {0.9f, 0.1f, 0.99f, 0.01f}; }
