@@ -64,17 +64,24 @@ void CudaDevice::close() noexcept try {
   return;  // the context is gone, and all that was in it
 }
 
-void* CudaDevice::allocate(std::size_t bytes) {
+Result CudaDevice::allocate(Address& address, std::size_t bytes) {
   const PrimaryContext::Current current(context_);
   const Driver& driver = context_.driver();
-  Address address = 0;
   const std::size_t size = std::max<std::size_t>(bytes, 1);
-  const bool pools = context_.facts().pools;
-  const Result result = pools ? driver.cuMemAllocAsync.function(&address, size, stream_)
-                              : driver.cuMemAlloc.function(&address, size);
+  return context_.facts().pools ? driver.cuMemAllocAsync.function(&address, size, stream_)
+                                : driver.cuMemAlloc.function(&address, size);
+}
+
+void* CudaDevice::allocate(std::size_t bytes) {
+  Address address = 0;
+  Result result = allocate(address, bytes);
+  if (result == kOutOfMemory && make_room_) {
+    make_room_();
+    result = allocate(address, bytes);
+  }
   if (result != kSuccess) {
-    driver.fail(concat(context_.name(), ", ", bytes, " bytes"),
-                pools ? "cuMemAllocAsync" : "cuMemAlloc", result);
+    context_.driver().fail(concat(context_.name(), ", ", bytes, " bytes"),
+                           context_.facts().pools ? "cuMemAllocAsync" : "cuMemAlloc", result);
   }
   return reinterpret_cast<void*>(address);
 }

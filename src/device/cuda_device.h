@@ -39,6 +39,9 @@ class CudaDevice final : public Device {
   void after(void* stream) override;
   void before(void* stream) override;
 
+  void set_make_room(std::function<void()> make_room) override {
+    make_room_ = std::move(make_room);
+  }
   std::string warning() override { return std::exchange(warning_, {}); }
   void set_warning(std::string text) { warning_ = std::move(text); }
   std::size_t events() { return marks_->events(); }
@@ -47,6 +50,7 @@ class CudaDevice final : public Device {
   void open(const std::string& image);
   void close() noexcept;
   void join(Stream from, Stream to);
+  Result allocate(Address& address, std::size_t bytes);
 
   PrimaryContext context_;
   Module module_ = nullptr;
@@ -56,6 +60,7 @@ class CudaDevice final : public Device {
   std::optional<StreamMarks> marks_;
   std::optional<LaunchRing> ring_;
   std::string warning_;
+  std::function<void()> make_room_;
 };
 
 }  // namespace pride::cuda

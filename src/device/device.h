@@ -59,8 +59,11 @@ class Device {
   // A warning for the user, once: problems with which no call failed. Usually "".
   virtual std::string warning() { return {}; }
 
-  // Memory of the device, aligned to 256 bytes. free() may be called while queued work uses it, and
-  // then takes effect after that work.
+  // Set before other calls, see pride::set_make_room(). allocate() calls it, and launch() may.
+  virtual void set_make_room(std::function<void()> /*make_room*/) {}
+
+  // Memory of the device, aligned to 256 bytes. Throws OutOfMemory. free() may be called while
+  // queued work uses it, and then takes effect after that work.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void free(void* memory) noexcept = 0;
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "device/cuda/machine.h"
+#include "pride/device.h"
 #include "pride/error.h"
 #include "support/texts.h"
 
@@ -68,6 +69,34 @@ TEST(CudaFaults, EveryCallThatFailsIsNamedWithItsDevice) {
             }).find("kernel scale: "),
             std::string::npos);
   device->free(memory);
+}
+
+TEST(CudaFaults, AFullDeviceAsksForRoomOnce) {
+  for (const int pools : {1, 0}) {
+    fake().machine(2, pools);
+    const auto device = fake_device();
+    const char* call = pools == 1 ? "cuMemAllocAsync" : "cuMemAlloc";
+    int asked = 0;
+    pride::set_make_room(*device, [&] { ++asked; });
+    fake().fail(call, 2, 0);
+    device->free(device->allocate(1 << 20));
+    EXPECT_EQ(asked, 1);
+    texts::expect_error<OutOfMemory>(
+        [&] { device->allocate(std::size_t{1} << 41); },
+        {"cuda:0 (Fake A), 2199023255552 bytes: ", call, "CUDA_ERROR_OUT_OF_MEMORY"});
+    EXPECT_EQ(asked, 2);
+    fake().fail(call, 400, 0);
+    EXPECT_THROW(device->allocate(16), Error);
+    EXPECT_EQ(asked, 2) << "another error";
+    fake().fail(call, 2, 0);
+    auto* const x = static_cast<float*>(device->allocate(4));
+    EXPECT_EQ(asked, 3);
+    fake().fail(call, 2, 0);
+    launch_scale(*device, x, 1, 1);  // takes memory for jobs
+    EXPECT_EQ(asked, 4);
+    device->free(x);
+  }
+  fake().machine(2, 1);
 }
 
 TEST(CudaFaults, ADeviceThatCannotBeOpenedLeavesNothingBehind) {
