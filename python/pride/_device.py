@@ -17,6 +17,11 @@ def _readable(dtype):
     return dtype if dtype in (torch.float32, torch.bfloat16, torch.float16) else torch.float32
 
 
+def is_capturing():
+    """True while torch captures the current stream's work in a CUDA graph."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
 class Host:
     """The host's memory."""
 

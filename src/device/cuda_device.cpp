@@ -152,6 +152,7 @@ void CudaDevice::launch(const device::Launch& launch) {
   const std::size_t first_bytes = launch.first.size_bytes();
   // numbers of chunks first: they keep the jobs behind them aligned to 8 bytes
   const std::size_t bytes = first_bytes + launch.jobs.size();
+  const std::lock_guard lock(mutex_);
   const LaunchRing::Room room = ring_->take(bytes);
   std::memcpy(room.host, launch.first.data(), first_bytes);
   std::memcpy(room.host + first_bytes, launch.jobs.data(), launch.jobs.size());
@@ -187,6 +188,7 @@ void CudaDevice::before(void* stream) { join(stream_, stream); }
 // The event can be reused at once: cuStreamWaitEvent waits for its state at the time of the call.
 void CudaDevice::join(Stream from, Stream to) {
   if (from == to) return;
+  const std::lock_guard lock(mutex_);
   const PrimaryContext::Current current(context_);
   context_.run(context_.driver().cuEventRecord, join_event_, from);
   context_.run(context_.driver().cuStreamWaitEvent, to, join_event_, 0U);

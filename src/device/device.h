@@ -41,9 +41,9 @@ void run_on_host(const Launch& launch);
 
 }  // namespace device
 
-// Calls come from the thread that calls the optimizer; wait() may come from any thread. All but
-// wait() return before the work is done. If the device fails, they throw Error, which names the
-// call.
+// Optimizers share a device: each calls from one thread at a time, and its own work stays in order.
+// wait() may come from any thread. All but wait() return before the work is done. If the device
+// fails, they throw Error, which names the call.
 class Device {
  public:
   // A point of the queue: all work before it. 0 is the beginning.

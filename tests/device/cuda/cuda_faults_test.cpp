@@ -185,6 +185,41 @@ TEST(CudaFaults, JobsOfQueuedLaunchesKeepTheirPlace) {
   device->free(x);
 }
 
+TEST(CudaFaults, ThreadsShareTheQueue) {
+  const auto device = fake_device();
+  constexpr std::size_t n_threads = 3, n_jobs = 300;
+  constexpr int n_launches = 1000;  // of some 10,000 bytes: the ring of 1 MiB is filled many times
+  std::array<std::vector<float>, n_threads> values;
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < n_threads; ++t) {
+    threads.emplace_back([&, t] {
+      values[t].assign(n_jobs, 1 + static_cast<float>(t));
+      auto* const x = static_cast<float*>(device->allocate(4 * n_jobs));
+      device->copy_in(x, values[t].data(), 4 * n_jobs);
+      std::vector<device::Scale> jobs(n_jobs);
+      std::vector<device::u64> first{0};
+      for (int i = 0; i < n_launches; ++i) {
+        for (std::size_t j = 0; j < n_jobs; ++j) {
+          jobs[j] = {.x = {x + j, nullptr}, .n = 1, .factor = i % 2 == 0 ? 2.0f : 0.5f};
+          if (i == 0) first.push_back(j + 1);
+        }
+        device->after(nullptr);
+        device->launch({.kernel = Kernel::k_scale,
+                        .jobs = std::as_bytes(std::span<const device::Scale>(jobs)),
+                        .first = first});
+        device->before(nullptr);
+      }
+      device->copy_out(values[t].data(), x, 4 * n_jobs);
+      device->wait(device->record());
+      device->free(x);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t t = 0; t < n_threads; ++t) {
+    for (const float x : values[t]) ASSERT_EQ(x, 1 + static_cast<float>(t));
+  }
+}
+
 TEST(CudaFaults, TheCallersContextIsCurrentAgain) {
   const auto a = fake_device(0), b = fake_device(1);
   const cuda::PrimaryContext other(fake().driver, 1);
