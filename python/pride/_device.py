@@ -17,6 +17,11 @@ def _readable(dtype):
     return dtype if dtype in (torch.float32, torch.bfloat16, torch.float16) else torch.float32
 
 
+def is_capturing():
+    """True while torch captures the current stream's work in a CUDA graph."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
 class Host:
     """The host's memory."""
 
@@ -57,6 +62,8 @@ class Device:
         self.device = device
         self.handle = library.Handle("device", "pride_cuda_device", device.index or 0)
         self._function = library.ORTHOGONALISE(self._orthogonalise)
+        self._make_room = library.MAKE_ROOM(self._empty_cache)
+        library.call("pride_device_set_make_room", self.handle, self._make_room, None)
 
     def reads(self, tensor):
         return tensor.device == self.device
@@ -88,6 +95,11 @@ class Device:
 
     def follow(self, handle):
         library.call("pride_optimizer_set_stream", handle, self.stream())
+
+    def _empty_cache(self, _):
+        """Gives the driver the memory that torch keeps for later."""
+        torch.cuda.synchronize(self.device)
+        torch.cuda.empty_cache()
 
     def set_options(self, options):
         options.device = self.handle.value

@@ -9,6 +9,14 @@ import torch
 from pride import _device
 
 
+# Devices whose cache was emptied, and what a test does then.
+emptied, for_room = [], [lambda: None]
+
+
+def driver():
+    return ctypes.CDLL(os.environ["PRIDE_CUDA_DRIVER"])
+
+
 class FakeGpu(_device.Device):
     def reads(self, tensor):
         return tensor.is_cpu
@@ -22,6 +30,10 @@ class FakeGpu(_device.Device):
     def stream(self):
         return 0
 
+    def _empty_cache(self, _):
+        emptied.append(self.device)
+        for_room[0]()
+
     def on_stream(self, stream):
         synchronize(stream)
         return contextlib.nullcontext()
@@ -34,11 +46,10 @@ class FakeGpu(_device.Device):
 def synchronize(stream=None):
     """Runs the queue of a stream. torch's work on the CPU is in no stream: it waits for what the
     caller's stream, 0, waits for."""
-    driver = ctypes.CDLL(os.environ["PRIDE_CUDA_DRIVER"])
-    context = ctypes.c_void_p()
-    driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
-    driver.cuCtxPushCurrent_v2(context)
-    assert driver.cuStreamSynchronize(ctypes.c_void_p(stream)) == 0
+    context, cuda = ctypes.c_void_p(), driver()
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    cuda.cuCtxPushCurrent_v2(context)
+    assert cuda.cuStreamSynchronize(ctypes.c_void_p(stream)) == 0
 
 
 def install():

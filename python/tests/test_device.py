@@ -19,7 +19,7 @@ SCRIPT = """
 import contextlib, os, warnings
 import torch
 import pride
-from fake_gpu import install, synchronize
+from fake_gpu import driver, emptied, for_room, install, synchronize
 from pride import _device, _library as library
 
 install()
@@ -192,6 +192,28 @@ with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     assert train("auto", method="dlion-vote", steps=1)[3]._slots[0].place.code == 0
 assert any("copied to the host" in str(w.message) for w in seen), seen
+""", PRIDE_CACHE=str(tmp_path))
+
+
+def test_torch_makes_room_on_a_full_gpu(tmp_path):
+    run("""
+full = lambda calls: driver().fake_cuda_fail(b"cuMemAllocAsync", 2, calls)
+train("device", method="dlion-vote", steps=1)
+for dtype, allocations in ((torch.float32, 2), (torch.bfloat16, 6)):
+    for calls in range(allocations):
+        emptied.clear()
+        full(calls)
+        train("device", method="dlion-vote", steps=2, dtype=dtype)
+        assert emptied == [torch.device("cuda", 0)], (calls, emptied)
+for_room[0] = lambda: full(0)
+full(0)
+try:
+    train("device", method="dlion-vote")
+    raise SystemExit("no error")
+except pride.OutOfMemory as error:
+    assert isinstance(error, (torch.cuda.OutOfMemoryError, pride.Error)), error
+    for text in ("cuda:0 (", " bytes: cuMemAllocAsync failed"):
+        assert text in str(error), error
 """, PRIDE_CACHE=str(tmp_path))
 
 

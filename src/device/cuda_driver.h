@@ -82,7 +82,7 @@ class Driver {
   // Throws InvalidArgument if the library cannot be loaded, lacks a function, or finds no GPU.
   explicit Driver(const std::string& library);
 
-  // Throws Error with call, error and `who` if the call fails.
+  // Throws Error, or OutOfMemory, with call, error and `who` if the call fails.
   template <typename... P, typename... A>
   void run(const std::string& who, const Call<P...>& call, A... arguments) const {
     const Result result = call.function(arguments...);

@@ -45,6 +45,10 @@ std::shared_ptr<Device> cuda_device(int number) {
   return loaded.device;
 }
 
+void set_make_room(Device& device, std::function<void()> make_room) {
+  device.set_make_room(std::move(make_room));
+}
+
 CudaReport cuda_report() {
   CudaReport report;
   report.cache = cuda::cache_folder().string();
