@@ -16,6 +16,8 @@ class FlatBuffer {
   explicit FlatBuffer(std::size_t n);
   // In the given memory, which the host may not be able to access.
   FlatBuffer(std::size_t n, Memory& memory);
+  // With any content: for values that are written before they are read.
+  static FlatBuffer room(std::size_t n, Memory& memory);
 
   std::span<float> span() noexcept { return {data_.get(), n_}; }
   std::span<const float> span() const noexcept { return {data_.get(), n_}; }

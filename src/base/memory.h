@@ -23,6 +23,8 @@ class Memory {
 
   // n floats of 0, aligned to 64 bytes. They are counted in held().
   virtual std::shared_ptr<float[]> zeros(std::size_t n) = 0;
+  // The same with any content, for temporary values. A device keeps what is freed for the next.
+  virtual std::shared_ptr<float[]> room(std::size_t n) { return zeros(n); }
 
   // Host memory for frames, aligned to 64 bytes, for copies from and to a device.
   virtual std::shared_ptr<std::byte[]> frame(std::size_t bytes) = 0;
@@ -37,7 +39,7 @@ class Memory {
   void read(ConstFloats from, std::span<float> to);
   void write(std::span<const float> from, Floats to);
 
-  // Bytes from zeros() that are not freed yet.
+  // Bytes from zeros() and room() that are not freed yet.
   std::uint64_t held() const noexcept { return *held_; }
 
  protected:

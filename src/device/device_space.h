@@ -24,6 +24,7 @@ class DeviceSpace final : public Space, public LevelKernels {
 
   bool is_host() const noexcept override { return false; }
   std::shared_ptr<float[]> zeros(std::size_t n) override;
+  std::shared_ptr<float[]> room(std::size_t n) override;
   std::shared_ptr<std::byte[]> frame(std::size_t bytes) override;
   void read_bytes(const void* from, std::span<std::byte> to) override;
   void write_bytes(std::span<const std::byte> from, void* to) override;
@@ -156,7 +157,10 @@ class DeviceSpace final : public Space, public LevelKernels {
     return {f.lower, f.lower != nullptr ? f.n * sizeof *f.lower : 0};
   }
 
+  struct Kept;
+
   std::shared_ptr<Device> device_;
+  std::shared_ptr<Kept> kept_;  // shared: floats may outlive this
   std::mutex turns_;
   std::shared_ptr<std::uint32_t[]> found_;  // of any()
   std::vector<Batch> batches_;

@@ -126,7 +126,7 @@ class Space : public Memory {
   virtual void adopt(const Float16* values, std::span<float> master) = 0;
   virtual void publish(std::span<const float> master, Float16* values) = 0;
 
-  virtual std::size_t scratch_bytes() const noexcept { return 0; }  // of a device, for frames
+  virtual std::size_t scratch_bytes() const noexcept { return 0; }  // of a device, not in held()
   // Null on the host.
   virtual LevelKernels* levels() { return nullptr; }
 

@@ -62,7 +62,7 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
   Wire& wire = *flight.find(kVotes);
   Wire* sums = flight.find(kSum);
   std::uint32_t* const watched = space_.watch(wire.fault_word());
-  if (e_ && next_.size() == 0) next_ = FlatBuffer(layout_.flat_size(), space_);
+  if (e_ && next_.size() == 0) next_ = FlatBuffer::room(layout_.flat_size(), space_);
   std::span<std::uint64_t> integers;
   if (sums) {
     sums->room.resize(width_of(flight.part(kSum).sum) * b.size(), *ctx.memory);

@@ -143,7 +143,7 @@ const StepContext& LocalSteps::outer_context(const StepContext& ctx) {
 }
 
 GradientView LocalSteps::direction() {
-  if (direction_.size() == 0) direction_ = FlatBuffer(layout_.flat_size(), space_);
+  if (direction_.size() == 0) direction_ = FlatBuffer::room(layout_.flat_size(), space_);
   return {.flat = direction_.data()};
 }
 
@@ -285,7 +285,7 @@ void LocalSteps::end_encode(const StepContext& ctx) {
 // x' = the outer method's step;  rest = feedback (rest + y - (x' - decayed x))
 void LocalSteps::take_outer_step(const Bucket& b, const Flight& flight, const StepContext& outer) {
   if (rest_ == nullptr) return outer_->apply(b, flight, outer, {.flat = common_.span()});
-  if (moved_.size() < b.size()) moved_ = FlatBuffer(b.size(), space_);
+  if (moved_.size() < b.size()) moved_ = FlatBuffer::room(b.size(), space_);
   const auto moved = [&](const Piece& p) {
     return moved_.span().subspan(p.begin - b.begin, p.n());
   };

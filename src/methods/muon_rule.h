@@ -41,7 +41,7 @@ class MuonRule final : public rules::Rule {
     if (!matrices_.has(tensor)) return adamw_.step(begin, g, s, x, guard);
     const TensorSlot& slot = layout_.tensors()[tensor];
     FlatBuffer& whole = gradients_[tensor];
-    if (whole.size() == 0) whole = FlatBuffer(slot.n, space_);
+    if (whole.size() == 0) whole = FlatBuffer::room(slot.n, space_);
     space_.widen(g, whole.span().subspan(begin - slot.offset, g.n));
     arrived_[tensor] += g.n;
   }

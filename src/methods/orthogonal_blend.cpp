@@ -142,7 +142,7 @@ void OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels
                             const Values& g, Floats m, Guard guard) {
   begin(step, tensor);
   Held& held = *of_tensor_[tensor];
-  if (held.u.size() == 0) held.u = FlatBuffer(m.size(), space_);
+  if (held.u.size() == 0) held.u = FlatBuffer::room(m.size(), space_);
   space_.lion_blend(g, betas, m, held.u.span(), {held.fault, static_cast<std::uint32_t>(tensor)},
                     guard);
   if (!space_.is_host()) {

@@ -56,7 +56,7 @@ View VirtualWorkers::sink() {
   if (sink_places_.empty()) {
     std::size_t most = 0;
     for (const TensorSlot& slot : layout_.tensors()) most = std::max(most, slot.n);
-    sink_values_ = FlatBuffer(most, space_);
+    sink_values_ = FlatBuffer::room(most, space_);
     for (const TensorSlot& slot : layout_.tensors()) {
       sink_places_.push_back({sink_values_.span().first(slot.n), slot.offset});
     }
@@ -95,7 +95,7 @@ void VirtualWorkers::hand_over(int worker, const StepContext& ctx, std::span<con
 
 // Copies the gradient as the method would read it: as float32, multiplied by the factor.
 void VirtualWorkers::keep_gradient(Worker& w) {
-  if (w.kept.size() == 0) w.kept = FlatBuffer(layout_.flat_size(), space_);
+  if (w.kept.size() == 0) w.kept = FlatBuffer::room(layout_.flat_size(), space_);
   for (std::size_t t = 0; t < layout_.tensors().size(); ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
     if (w.ctx.is_unused(t)) continue;
@@ -163,8 +163,9 @@ void VirtualWorkers::exchange(Communicator& comm, Worker& w) {
       pride::exchange(comm, *w.method, flight.parts[k], w.ctx, nodes_, w.scratch, flight.wires[k]);
       flight.non_finite = flight.wires[k].non_finite;
     }
-    // only worker 0 applies the result, which is the same on all workers
-    if (protocol_.same_apply && w.ctx.rank > 0) flight.wires.clear();
+    // only worker 0 applies the result, which is the same on all workers; page-locked memory is
+    // slow to allocate and stays
+    if (protocol_.same_apply && w.ctx.rank > 0 && space_.is_host()) flight.wires.clear();
   }
   w.traffic = comm.traffic();
 }
@@ -203,7 +204,7 @@ void VirtualWorkers::take_result(std::size_t bucket, View x) {
   std::size_t at = 0;
   if (!protocol_.same_apply && size() > 1) {
     for_shared(bucket, x, [&](Floats values) { at += values.size(); });
-    if (shared_.size() < at) shared_ = FlatBuffer(at, space_);
+    if (shared_.size() < at) shared_ = FlatBuffer::room(at, space_);
     at = 0;
     for_shared(bucket, x, [&](Floats values) {
       space_.copy(values, shared_.span().subspan(at, values.size()));

@@ -36,10 +36,12 @@ class TestDevice final : public Device {
 
   std::string name() const override { return "the device of the tests"; }
 
-  // Never returns the same memory twice. Freed memory holds 0xFF, which shows a use after free.
+  // Never returns the same memory twice. New and freed memory hold 0xFF, which shows a use before a
+  // write or after a free.
   void* allocate(std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
     std::byte* const at = memory_ + used_;
+    queue([at, bytes] { std::memset(at, 0xFF, bytes); });
     used_ += (bytes + 255) / 256 * 256;
     PRIDE_CHECK(used_ <= kBytes, "test device: ", used_, " bytes, at most ", kBytes);
     sizes_.push_back({at, bytes});
@@ -121,6 +123,9 @@ class TestDevice final : public Device {
 
   void add(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
+    queue(std::move(work));
+  }
+  void queue(std::function<void()> work) {  // REQUIRES: the lock
     queue_.push_back(std::move(work));
     ++added_;
   }

@@ -10,7 +10,6 @@
 #include "device/cuda/machine.h"
 #include "pride/optimizer.h"
 #include "rules/orthogonalise.h"
-#include "support/test_device.h"
 #include "support/training.h"
 
 namespace pride {
@@ -18,7 +17,7 @@ namespace {
 
 constexpr int kWorld = 4;
 
-struct Run {
+struct StepRun {
   std::string method = "dlion-vote:route=sharded";
   bool one_by_one = false;  // gradients
   bool overlap = false;
@@ -27,13 +26,13 @@ struct Run {
   bool unused = false;  // some tensors
 };
 
-OptimizerOptions options_of(const Run& run) {
+OptimizerOptions options_of(const StepRun& run) {
   OptimizerOptions options;
   testing::set_method(options, run.method);
   options.overlap = run.overlap;
   options.bucket_coords = run.bucket_coords;
   options.virtual_workers = run.virtual_workers;
-  options.orthogonalise = testing::by_blas;
+  options.orthogonalise = [](const DeviceMatrices&, void*) {};  // what torch queues
   return options;
 }
 
@@ -54,7 +53,7 @@ class Model {
   std::vector<ConstTensor> grads;
 };
 
-void step(Optimizer& optimizer, const Model& model, const Run& run, int number) {
+void step(Optimizer& optimizer, const Model& model, const StepRun& run, int number) {
   const std::size_t n = model.params.size();
   const auto flags = std::make_unique<bool[]>(n);
   for (std::size_t t = 0; t < n; ++t) flags[t] = run.unused && testing::unused(0, number, t);
@@ -76,7 +75,8 @@ void step(Optimizer& optimizer, const Model& model, const Run& run, int number) 
 }
 
 // Calls of a rank in `steps` steps after the first four, which allocate.
-std::vector<int> calls_of(const Run& run, const std::vector<const char*>& calls, int steps = 1) {
+std::vector<int> calls_of(const StepRun& run, const std::vector<const char*>& calls,
+                          int steps = 1) {
   const Layout layout(testing::kTensors);
   const auto train = [&](int n) {
     std::vector<int> before, after;
@@ -123,6 +123,22 @@ TEST(StepCosts, TheQueueAndTheCallerWaitForEachOtherOnceAStep) {
   EXPECT_EQ(
       calls_of({.one_by_one = true, .overlap = true, .bucket_coords = 1024}, {"cuStreamWaitEvent"}),
       Calls{3});
+}
+
+TEST(StepCosts, TemporaryValuesKeepTheirMemory) {
+  std::vector<std::string> methods = {"local-vote:h=2,drift_feedback=0.5", "local-vote:h=1",
+                                      "lion-cub:feedback=yes"};
+  if (rules::has_blas()) {
+    methods.insert(methods.end(), {"dlion-muon", "turn-muon", "local-vote:h=2,local=muon"});
+  }
+  for (const std::string& method : methods) {
+    for (const int workers : {0, 3}) {
+      const StepRun run{.method = method, .virtual_workers = workers};
+      EXPECT_EQ(calls_of(run, {"cuMemAllocAsync", "cuMemFreeAsync", "cuMemHostAlloc"}, 4),
+                (Calls{0, 0, 0}))
+          << method << ", " << workers << " workers";
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,130 @@
+// DeviceSpace: memory of the device, and copies of frames.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "device/device_space.h"
+
+namespace pride {
+namespace {
+
+constexpr std::size_t kLeastBlock = std::size_t{1} << 20;
+constexpr std::size_t kAligned = 256;
+
+}  // namespace
+
+// Floats of room() that are free, by number. The next user's calls come later in the queue.
+struct DeviceSpace::Kept {
+  explicit Kept(std::shared_ptr<Device> owner) : device(std::move(owner)) {}
+  ~Kept() {
+    for (const auto& [n, memory] : free) device->free(memory);
+  }
+  float* take(std::size_t n) {
+    const std::lock_guard lock(mutex);
+    const auto found = free.find(n);
+    return found == free.end() ? nullptr : free.extract(found).mapped();
+  }
+  void give(std::size_t n, float* memory) {
+    const std::lock_guard lock(mutex);
+    free.emplace(n, memory);
+  }
+  std::size_t bytes() {
+    const std::lock_guard lock(mutex);
+    std::size_t floats = 0;
+    for (const auto& [n, memory] : free) floats += n;
+    return floats * sizeof(float);
+  }
+
+  const std::shared_ptr<Device> device;
+  std::mutex mutex;  // guards the rest
+  std::multimap<std::size_t, float*> free;
+};
+
+DeviceSpace::DeviceSpace(std::shared_ptr<Device> device)
+    : device_(std::move(device)), kept_(std::make_shared<Kept>(device_)) {}
+DeviceSpace::~DeviceSpace() = default;
+
+std::shared_ptr<float[]> DeviceSpace::zeros(std::size_t n) {
+  auto* memory = static_cast<float*>(device_->allocate(n * sizeof(float)));
+  std::shared_ptr<float[]> owner(memory, [device = device_](float* p) { device->free(p); });
+  device_->fill(memory, 0, n);
+  return counted(std::move(owner), n);
+}
+
+std::shared_ptr<float[]> DeviceSpace::room(std::size_t n) {
+  float* memory = kept_->take(n);
+  if (memory == nullptr) memory = static_cast<float*>(device_->allocate(n * sizeof(float)));
+  return counted({memory, [kept = kept_, n](float* p) { kept->give(n, p); }}, n);
+}
+
+std::shared_ptr<std::byte[]> DeviceSpace::frame(std::size_t bytes) {
+  auto* memory = static_cast<std::byte*>(device_->allocate_host(bytes));
+  return {memory, [device = device_](std::byte* p) { device->free_host(p); }};
+}
+
+void DeviceSpace::read_bytes(const void* from, std::span<std::byte> to) {
+  flush();
+  device_->copy_out(to.data(), from, to.size());
+  device_->wait(device_->record());
+}
+
+void DeviceSpace::write_bytes(std::span<const std::byte> from, void* to) {
+  flush();
+  device_->copy_in(to, from.data(), from.size());
+  device_->wait(device_->record());
+}
+
+// Every turn reuses the same memory. The queue runs in order, so earlier turns no longer use it.
+void* DeviceSpace::scratch(std::size_t bytes) {
+  bytes = (bytes + kAligned - 1) / kAligned * kAligned;
+  for (; block_ < blocks_.size(); ++block_, used_ = 0) {
+    if (used_ + bytes > blocks_[block_].bytes) continue;
+    used_ += bytes;
+    return blocks_[block_].memory.get() + (used_ - bytes);
+  }
+  const std::size_t size = std::max(bytes, kLeastBlock);
+  auto* memory = static_cast<std::byte*>(device_->allocate(size));
+  blocks_.push_back({{memory, [device = device_](std::byte* p) { device->free(p); }}, size});
+  used_ = bytes;
+  return memory;
+}
+
+std::size_t DeviceSpace::scratch_bytes() const noexcept {
+  std::size_t bytes = kept_->bytes();
+  for (const Block& block : blocks_) bytes += block.bytes;
+  return bytes;
+}
+
+void DeviceSpace::begin_frames() {
+  flush();
+  block_ = used_ = 0;
+}
+
+// --- Frames. -------------------------------------------------------------------------------------
+
+std::byte* DeviceSpace::stage_bytes(std::span<std::byte> frame) {
+  return frame.empty() ? nullptr : static_cast<std::byte*>(scratch(frame.size()));
+}
+
+void DeviceSpace::send_bytes(const void* staged, std::span<std::byte> frame) {
+  if (!frame.empty()) sent_.push_back({frame, staged});
+}
+
+const std::byte* DeviceSpace::bring_bytes(std::span<const std::byte> frame) {
+  if (frame.empty()) return nullptr;
+  if (!sent_.empty()) flush();  // the frame may be one of them
+  auto* memory = static_cast<std::byte*>(scratch(frame.size()));
+  device_->copy_in(memory, frame.data(), frame.size());
+  return memory;
+}
+
+std::uint32_t* DeviceSpace::watch(std::uint32_t&) {
+  auto* word = static_cast<std::uint32_t*>(scratch(sizeof(std::uint32_t)));
+  device_->fill(word, device::kNoTensor, 1);
+  return word;
+}
+
+void DeviceSpace::report(const std::uint32_t* watched, std::uint32_t& word) {
+  send_bytes(watched, std::as_writable_bytes(std::span(&word, 1)));
+}
+
+}  // namespace pride
