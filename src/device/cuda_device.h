@@ -47,6 +47,7 @@ class CudaDevice final : public Device {
  private:
   void open(const std::string& image);
   void load(const std::string& image);
+  void create_stream();
   void close() noexcept;
   void join(Stream from, Stream to);
 

@@ -71,8 +71,9 @@ TEST(CudaFaults, EveryCallThatFailsIsNamedWithItsDevice) {
 }
 
 TEST(CudaFaults, ADeviceThatCannotBeOpenedLeavesNothingBehind) {
-  for (const char* call : {"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent", "cuModuleLoadData",
-                           "cuModuleGetFunction", "cuStreamCreate", "cuEventCreate"}) {
+  for (const char* call :
+       {"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent", "cuModuleLoadData", "cuModuleGetFunction",
+        "cuCtxGetStreamPriorityRange", "cuStreamCreateWithPriority", "cuEventCreate"}) {
     fake().fail(call, 400, 0);
     const std::string error = texts::error_of<Error>([] { fake_device(); });
     EXPECT_NE(error.find(concat(call, " failed")), std::string::npos) << error;
@@ -83,6 +84,11 @@ TEST(CudaFaults, ADeviceThatCannotBeOpenedLeavesNothingBehind) {
       "cuda:0 (Fake A): the driver, of CUDA 13.1, refuses the kernels: "
       "CUDA_ERROR_INVALID_IMAGE");
   expect_nothing_left();
+}
+
+TEST(CudaFaults, TheQueueHasTheHighestPriority) {
+  fake_device();
+  EXPECT_EQ(fake().now().priority, -5);
 }
 
 TEST(CudaFaults, ThereIsNoSuchGpu) {
