@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "device/cuda/machine.h"
+#include "pride/comm/thread_comm.h"
 #include "pride/error.h"
+#include "pride/optimizer.h"
 #include "support/texts.h"
 
 namespace pride {
@@ -121,6 +123,28 @@ TEST(CudaFaults, ADeviceEndsWhileWorkIsQueued) {
     expect_nothing_left();
   }
   fake().machine(2, 1);
+}
+
+// The fill is long, and the caller's stream would overtake it.
+TEST(CudaFaults, TheCallersStreamFindsTheStateFilled) {
+  const std::shared_ptr<cuda::CudaDevice> device = fake_device();
+  run_world(1, [&](Communicator& comm) {
+    constexpr std::int64_t n = 1 << 24;
+    cuda::Stream caller = nullptr;
+    device->call([&] { fake().driver.cuStreamCreate.function(&caller, 1); });
+    Optimizer optimizer(comm, Layout({{"w", {n}}}), {.method = "dlion-vote", .device = device});
+    optimizer.set_stream(caller);
+    const StateBuffer state = optimizer.state_buffers().at(0);
+    float last = -1;
+    device->call([&] {
+      const cuda::Driver& driver = fake().driver;
+      const auto address = reinterpret_cast<cuda::Address>(&state.values.back());
+      EXPECT_EQ(driver.cuMemcpyDtoHAsync.function(&last, address, 4, caller), 0);
+      driver.cuStreamSynchronize.function(caller);
+      driver.cuStreamDestroy.function(caller);
+    });
+    EXPECT_EQ(last, 0);
+  });
 }
 
 TEST(CudaFaults, WaitingThreadsDoNotHoldUpTheCaller) {
