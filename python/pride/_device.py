@@ -1,11 +1,11 @@
 # Where a method runs: on the host, or on the GPU that holds all parameters.
 # SPDX-License-Identifier: Apache-2.0
-import ctypes as c
 import warnings
 
 import torch
 
 from . import _library as library
+from ._memory import floats_at
 from .errors import InvalidArgument, check_one_of
 
 RUN_ON = ("auto", "host", "device")
@@ -37,11 +37,7 @@ class Host:
 
     def floats(self, address, n, owner):
         """A tensor over n floats of libpride's memory, which keeps its owner alive."""
-        if n == 0:
-            return torch.empty(0)
-        array = (c.c_float * n).from_address(address)
-        array._owner = owner
-        return torch.frombuffer(array, dtype=torch.float32)
+        return floats_at(address, (n,), (1,), torch.device("cpu"), owner) if n else torch.empty(0)
 
     def follow(self, handle):
         """Before a call: orders it after the work queued on tensors. Nothing on the host."""
@@ -80,15 +76,7 @@ class Device:
 
     def _tensor(self, address, shape, strides, owner=None):
         """A tensor over libpride's memory on the GPU."""
-
-        class Memory:
-            __cuda_array_interface__ = {
-                "data": (address, False), "shape": shape, "strides": tuple(4 * s for s in strides),
-                "typestr": "<f4", "version": 2}
-
-        memory = Memory()
-        memory.owner = owner
-        return torch.as_tensor(memory, device=self.device)
+        return floats_at(address, shape, strides, self.device, owner)
 
     def stream(self):
         return torch.cuda.current_stream(self.device).cuda_stream

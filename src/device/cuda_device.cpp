@@ -45,6 +45,18 @@ void CudaDevice::load(const std::string& image) {
   if (result != kSuccess) driver.fail(context_.name(), "cuModuleLoadData", result);
 }
 
+// Of the highest priority: beside backward, a bucket's kernels run at once and its frame leaves.
+void CudaDevice::create_stream() {
+  const Driver& driver = context_.driver();
+  if (driver.cuStreamCreateWithPriority.function == nullptr ||
+      driver.cuCtxGetStreamPriorityRange.function == nullptr) {
+    return context_.run(driver.cuStreamCreate, &stream_, kNonBlockingStream);
+  }
+  int least = 0, greatest = 0;
+  context_.run(driver.cuCtxGetStreamPriorityRange, &least, &greatest);
+  context_.run(driver.cuStreamCreateWithPriority, &stream_, kNonBlockingStream, greatest);
+}
+
 void CudaDevice::open(const std::string& image) {
   const PrimaryContext::Current current(context_);
   const Driver& driver = context_.driver();
@@ -53,7 +65,7 @@ void CudaDevice::open(const std::string& image) {
     const std::string kernel = concat("pride_", name_of(static_cast<device::Kernel>(k)));
     context_.run(driver.cuModuleGetFunction, &kernels_[k], module_, kernel.c_str());
   }
-  context_.run(driver.cuStreamCreate, &stream_, kNonBlockingStream);
+  create_stream();
   context_.run(driver.cuEventCreate, &join_event_, kNoTiming);
   marks_.emplace(context_);
   ring_.emplace(*this, kRingPart);

@@ -54,6 +54,7 @@ class CudaDevice final : public Device {
  private:
   void open(const std::string& image);
   void load(const std::string& image);
+  void create_stream();
   void close() noexcept;
   void join(Stream from, Stream to);
   Result allocate(Address& address, std::size_t bytes);

@@ -66,10 +66,12 @@ constexpr unsigned kPortable = 1;                     // page-locked for all con
   X(cuLaunchKernel, cuLaunchKernel, Function, unsigned, unsigned, unsigned, unsigned, unsigned, \
     unsigned, unsigned, Stream, void**, void**)
 
-// Functions of CUDA 11.2 and later.
-#define PRIDE_CUDA_OPTIONAL(X)                                       \
-  X(cuMemAllocAsync, cuMemAllocAsync, Address*, std::size_t, Stream) \
-  X(cuMemFreeAsync, cuMemFreeAsync, Address, Stream)
+// Functions of CUDA 11.2 and later, and those that the queue can do without.
+#define PRIDE_CUDA_OPTIONAL(X)                                            \
+  X(cuMemAllocAsync, cuMemAllocAsync, Address*, std::size_t, Stream)      \
+  X(cuMemFreeAsync, cuMemFreeAsync, Address, Stream)                      \
+  X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, int*, int*) \
+  X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, Stream*, unsigned, int)
 
 template <typename... Parameters>
 struct Call {

@@ -71,8 +71,14 @@ Target Nvrtc::target_of(int chip) const {
 }
 
 std::vector<std::string> Nvrtc::options(const Target& target) {
-  // every operation is rounded, as on the host
-  return {"--gpu-architecture=" + target.option(), "--fmad=false", "--std=c++17"};
+  // every operation is rounded, as on the host; lines of the source are for profilers
+  return {"--gpu-architecture=" + target.option(),
+          "--std=c++17",
+          "--fmad=false",
+          "--ftz=false",
+          "--prec-div=true",
+          "--prec-sqrt=true",
+          "--generate-line-info"};
 }
 
 std::string Nvrtc::text_of(Program program, Size size, Text text) const {

@@ -8,8 +8,10 @@
 #include <thread>
 
 #include "device/cuda/machine.h"
+#include "pride/comm/thread_comm.h"
 #include "pride/device.h"
 #include "pride/error.h"
+#include "pride/optimizer.h"
 #include "support/texts.h"
 
 namespace pride {
@@ -100,8 +102,9 @@ TEST(CudaFaults, AFullDeviceAsksForRoomOnce) {
 }
 
 TEST(CudaFaults, ADeviceThatCannotBeOpenedLeavesNothingBehind) {
-  for (const char* call : {"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent", "cuModuleLoadData",
-                           "cuModuleGetFunction", "cuStreamCreate", "cuEventCreate"}) {
+  for (const char* call :
+       {"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent", "cuModuleLoadData", "cuModuleGetFunction",
+        "cuCtxGetStreamPriorityRange", "cuStreamCreateWithPriority", "cuEventCreate"}) {
     fake().fail(call, 400, 0);
     const std::string error = texts::error_of<Error>([] { fake_device(); });
     EXPECT_NE(error.find(concat(call, " failed")), std::string::npos) << error;
@@ -112,6 +115,11 @@ TEST(CudaFaults, ADeviceThatCannotBeOpenedLeavesNothingBehind) {
       "cuda:0 (Fake A): the driver, of CUDA 13.1, refuses the kernels: "
       "CUDA_ERROR_INVALID_IMAGE");
   expect_nothing_left();
+}
+
+TEST(CudaFaults, TheQueueHasTheHighestPriority) {
+  fake_device();
+  EXPECT_EQ(fake().now().priority, -5);
 }
 
 TEST(CudaFaults, ThereIsNoSuchGpu) {
@@ -144,6 +152,28 @@ TEST(CudaFaults, ADeviceEndsWhileWorkIsQueued) {
     expect_nothing_left();
   }
   fake().machine(2, 1);
+}
+
+// The fill is long, and the caller's stream would overtake it.
+TEST(CudaFaults, TheCallersStreamFindsTheStateFilled) {
+  const std::shared_ptr<cuda::CudaDevice> device = fake_device();
+  run_world(1, [&](Communicator& comm) {
+    constexpr std::int64_t n = 1 << 24;
+    cuda::Stream caller = nullptr;
+    device->call([&] { fake().driver.cuStreamCreate.function(&caller, 1); });
+    Optimizer optimizer(comm, Layout({{"w", {n}}}), {.method = "dlion-vote", .device = device});
+    optimizer.set_stream(caller);
+    const StateBuffer state = optimizer.state_buffers().at(0);
+    float last = -1;
+    device->call([&] {
+      const cuda::Driver& driver = fake().driver;
+      const auto address = reinterpret_cast<cuda::Address>(&state.values.back());
+      EXPECT_EQ(driver.cuMemcpyDtoHAsync.function(&last, address, 4, caller), 0);
+      driver.cuStreamSynchronize.function(caller);
+      driver.cuStreamDestroy.function(caller);
+    });
+    EXPECT_EQ(last, 0);
+  });
 }
 
 TEST(CudaFaults, WaitingThreadsDoNotHoldUpTheCaller) {

@@ -38,7 +38,8 @@ void fake_cuda_state(FakeCudaState* state) {
             .contexts = retained,
             .waiting = w.waiting,
             .launches = w.launches,
-            .grid = w.grid};
+            .grid = w.grid,
+            .priority = w.priority};
 }
 
 void fake_cuda_fail(const char* call, int result, int calls) {

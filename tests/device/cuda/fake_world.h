@@ -49,6 +49,7 @@ struct World {
   std::string failing;
   int failure = 0, calls_before = 0;
   int waiting = 0;
+  int priority = 0;
   int launches = 0;
   std::map<std::string, int> calls;  // by name, as for planned()
   unsigned grid = 0;

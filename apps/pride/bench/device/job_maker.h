@@ -21,10 +21,10 @@ class JobMaker {
 
   std::size_t n = 0;  // coordinates of the next job
 
-  // In (-1, 1); one in eight is a zero of either sign, one in 64 is a denormal.
+  // In (-1, 1); one in eight may be a zero of either sign, one in 64 is a denormal.
   float value() {
     const std::uint32_t which = word();
-    if (which % 8 == 0) return which & 256 ? -0.0f : 0.0f;
+    if (options_.zeros && which % 8 == 0) return which & 256 ? -0.0f : 0.0f;
     const float x = std::uniform_real_distribution<float>(-1, 1)(random_);
     return which % 64 == 1 ? x * 0x1p-140f : x;
   }
