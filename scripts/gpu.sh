@@ -12,11 +12,11 @@ Runs the stages on this machine's first GPU of CUDA, each within its own limit, 
 
   facts      the card, the driver, and what pride finds of them                                      20 s
   tests      every kernel's bits against the host's, a tensor of 2.2e9 coordinates, events, streams  60 s
-  python     test_cuda.py: methods and types against the host, overlap, scalers, graphs, memory     120 s
   step       steps of GPT-2 124M: torch's AdamW, pride's methods, overlap, buckets, two processes   110 s
   kernels    pride bench kernels: each kernel at 1e8 coordinates beside the card's copies            60 s
+  python     test_cuda.py: methods and types against the host, overlap, scalers, graphs, memory     130 s
   sanitizer  compute-sanitizer: memcheck with races of memory between streams, initcheck, synccheck  90 s
-  train      the experiment `lm-quick` of gpu_experiments.sh on DATA                                330 s
+  train      gpu_experiments.sh: lm-quick-tune, then lm-quick at the best rates, on shards of DATA    340 s
 
   --stages A,B,...   these stages only; by default all but train
   --seconds N        of the whole run (470)
@@ -35,7 +35,7 @@ TEXT
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
-stages=facts,tests,python,step,kernels,sanitizer
+stages=facts,tests,step,kernels,python,sanitizer
 seconds_in_all=470
 out=gpu-results
 failed=()
@@ -129,7 +129,8 @@ run_sanitizer() {
 run_train() {
   local size=()
   [ -z "$tiny" ] || size=(--tiny)
-  "$root/scripts/gpu_experiments.sh" lm-quick --out "$out" --budget 5.4 "${size[@]}"
+  "$root/scripts/gpu_experiments.sh" lm-quick-tune --out "$out" --budget 2.5 "${size[@]}"
+  "$root/scripts/gpu_experiments.sh" lm-quick --out "$out" --budget 3.5 --rates "$out/lm-quick-tune.jsonl" "${size[@]}"
   "$root/scripts/gpu_experiments.sh" --table "$out/lm-quick.jsonl"
 }
 
@@ -158,7 +159,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 for name in ${stages//,/ }; do
-  [[ ,facts,tests,python,step,kernels,sanitizer,train, == *,$name,* ]] || die "no stage $name; --help lists them"
+  [[ ,facts,tests,step,kernels,python,sanitizer,train, == *,$name,* ]] || die "no stage $name; --help lists them"
 done
 [[ $seconds_in_all =~ ^[0-9]+$ ]] || die "--seconds $seconds_in_all is not a whole number"
 
@@ -183,10 +184,10 @@ export -f program run_facts run_tests run_python run_step run_kernels run_saniti
 export root python tiny out
 stage facts 20
 stage tests 60
-stage python 120
 stage step 110
 stage kernels 60
+stage python 130
 stage sanitizer 90
-stage train 330
+stage train 340
 [ ${#failed[@]} -eq 0 ] || printf 'gpu: failed: %s\n' "${failed[*]}"
 [ ${#failed[@]} -eq 0 ]
