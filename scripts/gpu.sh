@@ -1,39 +1,43 @@
 #!/usr/bin/env bash
-# Builds, tests and measures what needs a GPU, in one run.
+# Tests and measures what needs a GPU, in one run.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
 usage: scripts/gpu.sh [options]
-       scripts/gpu.sh --pack DIR
+       scripts/gpu.sh --pack FILE.tar.xz [DATA...]
 
-Runs the stages on this machine's first GPU of CUDA, within 8 minutes. The table of kernels comes last.
+Runs the stages on this machine's first GPU of CUDA, each within its own limit, rows printed as they come:
 
-  build      the preset `core` in build/core, as far as it is missing
-  tests      pride info, then the tests of a CUDA device: kernels against the host's bits, a tensor of 2.2e9
-             coordinates, events, streams
-  sanitizer  compute-sanitizer's memcheck and racecheck over the kernels, small sizes
-  step       pride bench optimizer: steps of 1e9 coordinates in 148 tensors, one rank, beside the card's copy
-  kernels    pride bench kernels: each kernel at 1e6, 1e8 and 1e9 coordinates beside the card's copies
+  facts      the card, the driver, and what pride finds of them                                      20 s
+  tests      every kernel's bits against the host's, a tensor of 2.2e9 coordinates, events, streams  60 s
+  step       steps of GPT-2 124M: torch's AdamW, pride's methods, overlap, buckets, two processes   110 s
+  kernels    pride bench kernels: each kernel at 1e8 coordinates beside the card's copies            60 s
+  python     test_cuda.py: methods and types against the host, overlap, scalers, graphs, memory     130 s
+  sanitizer  compute-sanitizer: memcheck with races of memory between streams, initcheck, synccheck  90 s
+  train      gpu_experiments.sh: lm-quick-tune, then lm-quick at the best rates, on shards of DATA    340 s
 
-  --stages A,B,...  these stages only (build,tests,sanitizer,step,kernels)
-  --no-build        take the programs that lie beside this script, in bin/, or else in build/core
-  --pack DIR        copy this script, the programs and their libraries into DIR, for a machine that lacks the
-                    packages of scripts/setup.sh. There: DIR/gpu.sh --no-build
-  -h, --help        this text
+  --stages A,B,...   these stages only; by default all but train
+  --seconds N        of the whole run (470)
+  --out DIR          for lines of JSON and curves (gpu-results)
+  --pack FILE [DATA...]  sources, programs of the preset gpu, their libraries and folders of data as one
+                     archive, for a machine that has python3 with torch and pytest and nothing else. There:
+                     tar xf FILE && pride-gpu/scripts/gpu.sh
+  -h, --help         this text
+
+PRIDE_CUDA_DRIVER=FILE names another driver. Without a GPU it may be one that interprets PTX on the CPU:
+models and sizes are then tiny, and the sanitizer is left out.
 
 Exit status: 0 all is well; 1 a stage failed; 2 a wrong argument; 77 there is no GPU here.
-
-Without a GPU only --pack and --help can be tried: no other stage of this script ever ran without one.
 TEXT
 }
 
-readonly seconds_in_all=470
-here=$(cd "$(dirname "$0")" && pwd)
-readonly here
-stages=build,tests,sanitizer,step,kernels
-build=yes pack=''
+root=$(cd "$(dirname "$0")/.." && pwd)
+python=${PYTHON:-python3}
+stages=facts,tests,step,kernels,python,sanitizer
+seconds_in_all=470
+out=gpu-results
 failed=()
 
 die() {
@@ -41,91 +45,93 @@ die() {
   exit 2
 }
 
-has_stage() { [[ ,$stages, == *,$1,* ]]; }
+has_gpu() { nvidia-smi -L 2>/dev/null | grep -q '^GPU' || [ -e /dev/nvidia0 ]; }
 
-# program PATH: prints where the file with this path in build/core is.
+# program PATH: prints where the file with this path in build/gpu is.
 program() {
-  if [ -d "$here/bin" ]; then
-    printf '%s\n' "$here/bin/$(basename "$1")"
+  if [ -d "$root/bin" ]; then
+    printf '%s\n' "$root/bin/$(basename "$1")"
   else
-    printf '%s\n' "$here/../build/core/$1"
+    printf '%s\n' "$root/build/gpu/$1"
   fi
 }
 
-has_gpu() {
-  if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then return; fi
-  [ -e /dev/nvidia0 ]
-}
-
-# stage NAME SECONDS COMMAND...: notes a failure; later stages still run. The whole run has a limit, too.
+# stage NAME SECONDS FUNCTION: notes a failure; later stages still run. The whole run has a limit, too.
 stage() {
   local name=$1 most=$2 left=$((seconds_in_all - SECONDS)) begin=$SECONDS status=0
-  shift 2
+  [[ ,$stages, == *,$name,* ]] || return 0
   [ "$most" -le "$left" ] || most=$left
   printf '\n== %s\n' "$name"
   if [ "$most" -le 5 ]; then
     status=124
   else
-    timeout "$most" "$@" || status=$?
+    timeout -k 5 "$most" bash -euo pipefail -c "run_$name" || status=$?
   fi
   [ "$status" -ne 124 ] || printf 'gpu: %s: no time left\n' "$name"
   [ "$status" -eq 0 ] || failed+=("$name")
   printf '== %s: %s after %d s\n' "$name" "$([ "$status" -eq 0 ] && echo well || echo FAILED)" $((SECONDS - begin))
 }
 
-run_build() {
-  cd "$here/.."
-  [ -f build/core/CMakeCache.txt ] || cmake --preset core
-  cmake --build build/core --target cuda_device_test cuda_report_test pride
+run_facts() {
+  [ -n "$tiny" ] || nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.mem,clocks.sm --format=csv,noheader
+  "$python" -c 'import torch; print("torch", torch.__version__, torch.version.cuda)'
+  "$(program apps/pride/pride)" info
 }
 
+# A GPU that pride cannot use is a failure, not a skipped test.
 run_tests() {
-  local info
-  info=$(program apps/pride/pride)
-  if [ -x "$info" ]; then "$info" info; fi
-  # a GPU that pride cannot use is a failure, not a skipped test
-  PRIDE_TEST_NEEDS_GPU=1 "$(program tests/device/cuda/cuda_device_test)" --gtest_brief=1
+  PRIDE_TEST_NEEDS_GPU=1 "$(program tests/device/cuda/cuda_device_test)" --gtest_brief=1 \
+    --gtest_filter='*/gpu*:Gpu*'
 }
 
-run_sanitizer() {
-  local tool
-  if ! command -v compute-sanitizer >/dev/null; then
-    printf 'gpu: no compute-sanitizer here: left out\n'
-    return
-  fi
-  for tool in memcheck racecheck; do
-    printf -- '-- %s\n' "$tool"
-    compute-sanitizer --tool "$tool" --error-exitcode 1 \
-      "$(program tests/device/cuda/cuda_device_test)" --gtest_brief=1 \
-      --gtest_filter='Machines/CudaDevice.KernelsGiveTheHostsBits/gpu'
-  done
+run_python() {
+  local spread=()
+  ! "$python" -c 'import xdist' 2>/dev/null || [ -n "$tiny" ] || spread=(-n 6)
+  cd "$root/python/tests"
+  "$python" -m pytest -q -p no:cacheprovider --tb=short --durations=3 "${spread[@]}" test_cuda.py
 }
 
 run_step() {
-  "$(program apps/pride/pride)" bench optimizer --device cuda --workers 1 --sizes 1e9 --tensors 148 \
-    --methods dlion-vote,adamw --exchange-threads 0
+  local dtype shape=() steps=("$python" "$root/python/benchmarks/gpu_step.py")
+  [ -z "$tiny" ] || shape=(--layers 1 --width 32 --heads 2 --context 16 --vocabulary 64 --reps 1 --warm 1)
+  for dtype in bfloat16 float32; do
+    "${steps[@]}" --dtype $dtype --seconds 30 "${shape[@]}"
+  done
+  "$python" -m torch.distributed.run --nproc_per_node 2 "${steps[@]:1}" --dtype bfloat16 --seconds 35 \
+    --only 'AdamW, fused;dlion-vote*;dlion-muon*' "${shape[@]}"
 }
-run_kernels() { "$(program apps/pride/pride)" bench kernels --device cuda --sizes 1e6,1e8,1e9; }
 
-# Copies the programs, the tests' fake libraries, and the shared libraries that not every system has.
-run_pack() {
-  local folder=$1 name library
-  mkdir -p "$folder/bin"
-  cp "$here/gpu.sh" "$folder/"
-  for name in tests/device/cuda/{cuda_device_test,libfake_cuda.so,libfake_nvrtc.so} apps/pride/pride; do
-    [ -e "$here/../build/core/$name" ] || die "no build/core/$name: build the preset core first"
-    cp "$here/../build/core/$name" "$folder/bin/"
+run_kernels() {
+  local size=1e8
+  [ -z "$tiny" ] || size=1e3
+  "$(program apps/pride/pride)" bench optimizer --device cuda --workers 1 --sizes "$size" --tensors 148 \
+    --methods dlion-vote --exchange-threads 0 --reps 5 --seconds 1
+  "$(program apps/pride/pride)" bench kernels --device cuda --sizes "$size" --reps 5 --seconds 0.1
+}
+
+run_sanitizer() {
+  local tool flags status=0
+  if [ -n "$tiny" ] || ! command -v compute-sanitizer >/dev/null; then
+    printf 'gpu: no compute-sanitizer or no GPU here: left out\n'
+    return
+  fi
+  for tool in memcheck initcheck synccheck; do
+    printf -- '-- %s\n' "$tool"
+    flags=()
+    [ "$tool" != memcheck ] || flags=(--track-stream-ordered-races all)
+    compute-sanitizer --tool "$tool" "${flags[@]}" --error-exitcode 1 --print-limit 5 \
+      "$(program tests/device/cuda/cuda_device_test)" --gtest_brief=1 \
+      --gtest_filter='Machines/CudaDevice.KernelsGiveTheHostsBits/gpu' || status=1
   done
-  strip "$folder"/bin/*
-  for name in "$folder"/bin/*; do
-    while IFS= read -r library; do
-      case $(basename "$library") in
-        libc.so.* | libm.so.* | libstdc++.so.* | libgcc_s.so.* | ld-linux*) ;;
-        *) cp -n "$library" "$folder/bin/" ;;
-      esac
-    done < <(ldd "$name" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }')
-  done
-  printf 'gpu: packed, %s\n' "$(du -sh "$folder" | cut -f 1)"
+  return $status
+}
+
+run_train() {
+  local size=()
+  [ -z "$tiny" ] || size=(--tiny)
+  "$root/scripts/gpu_experiments.sh" lm-quick-tune --out "$out" --budget 2.5 "${size[@]}"
+  "$root/scripts/gpu_experiments.sh" lm-quick --out "$out" --budget 3.5 --rates "$out/lm-quick-tune.jsonl" "${size[@]}"
+  "$root/scripts/gpu_experiments.sh" --table "$out/lm-quick.jsonl"
 }
 
 while [ $# -gt 0 ]; do
@@ -134,10 +140,18 @@ while [ $# -gt 0 ]; do
       usage
       exit 0
       ;;
-    --no-build) build=no ;;
-    --stages | --pack)
+    --pack)
+      shift
+      PRIDE_COMMIT=${PRIDE_COMMIT:-$(git -C "$root" rev-parse --short HEAD)} \
+        exec "$python" "$root/experiments/gpu/pack.py" "$@"
+      ;;
+    --stages | --seconds | --out)
       [ $# -ge 2 ] || die "$1 needs a value"
-      if [ "$1" = --pack ]; then pack=$2; else stages=$2; fi
+      case $1 in
+        --stages) stages=$2 ;;
+        --seconds) seconds_in_all=$2 ;;
+        --out) out=$2 ;;
+      esac
       shift
       ;;
     *) die "unknown: $1; --help lists the options" ;;
@@ -145,24 +159,35 @@ while [ $# -gt 0 ]; do
   shift
 done
 for name in ${stages//,/ }; do
-  [[ ,build,tests,sanitizer,step,kernels, == *,$name,* ]] || die "no stage $name; --help lists them"
+  [[ ,facts,tests,step,kernels,python,sanitizer,train, == *,$name,* ]] || die "no stage $name; --help lists them"
 done
+[[ $seconds_in_all =~ ^[0-9]+$ ]] || die "--seconds $seconds_in_all is not a whole number"
 
-if [ -n "$pack" ]; then
-  run_pack "$pack"
-  exit
-fi
+tiny=''
 if ! has_gpu; then
-  printf 'gpu: no GPU here: nothing was run\n'
-  exit 77
+  if [ -z "${PRIDE_CUDA_DRIVER:-}" ]; then
+    printf 'gpu: no GPU here: nothing was run\n'
+    exit 77
+  fi
+  tiny=yes
+  export PRIDE_TEST_FAKE_GPU=1 FAKE_CUDA_FOREIGN=1
 fi
-[ ! -d "$here/bin" ] || export LD_LIBRARY_PATH=$here/bin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export -f program run_build run_tests run_sanitizer run_step run_kernels
-export here
-if [ "$build" = yes ] && has_stage build; then stage build 240 bash -euc run_build; fi
-if has_stage tests; then stage tests 120 bash -euc run_tests; fi
-if has_stage sanitizer; then stage sanitizer 150 bash -euc run_sanitizer; fi
-if has_stage step; then stage step 40 bash -euc run_step; fi
-if has_stage kernels; then stage kernels 120 bash -euc run_kernels; fi
+if [ -d "$root/lib" ]; then
+  export PRIDE_LIBRARY_DIR=$root/lib LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+else
+  export PRIDE_LIBRARY_DIR=${PRIDE_LIBRARY_DIR:-$root/build/gpu/src/c}
+fi
+[ ! -d "$root/data" ] || export PRIDE_DATA=${PRIDE_DATA:-$root/data}
+export PYTHONPATH=$root/python${PYTHONPATH:+:$PYTHONPATH}
+out=$(realpath -m "$out")
+export -f program run_facts run_tests run_python run_step run_kernels run_sanitizer run_train
+export root python tiny out
+stage facts 20
+stage tests 60
+stage step 110
+stage kernels 60
+stage python 130
+stage sanitizer 90
+stage train 340
 [ ${#failed[@]} -eq 0 ] || printf 'gpu: failed: %s\n' "${failed[*]}"
 [ ${#failed[@]} -eq 0 ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the experiments of experiments/gpu, or packs them for a machine without packages.
+# Runs the experiments of experiments/gpu.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 
@@ -10,19 +10,16 @@ usage: scripts/gpu_experiments.sh NAME [options]
        scripts/gpu_experiments.sh --charts DIR FILE...
        scripts/gpu_experiments.sh --text OUT [--cache DIR] [PACKAGE...]
        scripts/gpu_experiments.sh --shards OUT --vocab DIR TEXT...
-       scripts/gpu_experiments.sh --pack DIR DATA...
 
   NAME         makes the runs of an experiment that are missing; NAME --list lists them, NAME --help the options
   --table      Markdown from the lines of runs
   --charts     loss against what was seen, bits, and time on networks: numbers, and SVG if pride is built
   --text OUT   English text from Debian's documentation packages, each document a file
   --shards     shards of GPT-2 tokens from texts and folders of them
-  --pack DIR   code, library and the files of DATA as DIR/part-01.tar, ... of at most 55 MiB. On the other
-               machine: for f in part-*.tar; do tar xf $f; done; pride-gpu/scripts/gpu_experiments.sh NAME
   -h, --help   this text
 
 Environment: PYTHON (default python3; torch 2.x); PRIDE_LIBRARY_DIR, the folder of libpride.so, where the
-package is not installed (default build/core/src/c); PRIDE_DATA, the folder of the data.
+package is not installed (default build/gpu/src/c); PRIDE_DATA, the folder of the data.
 TEXT
 }
 
@@ -34,8 +31,8 @@ python=${PYTHON:-python3}
 use_package() {
   if [ -e "$root/lib/libpride.so" ]; then
     export PRIDE_LIBRARY_DIR=$root/lib LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  elif [ -z "${PRIDE_LIBRARY_DIR:-}" ] && [ -e "$root/build/core/src/c/libpride.so" ]; then
-    export PRIDE_LIBRARY_DIR=$root/build/core/src/c
+  elif [ -z "${PRIDE_LIBRARY_DIR:-}" ] && [ -e "$root/build/gpu/src/c/libpride.so" ]; then
+    export PRIDE_LIBRARY_DIR=$root/build/gpu/src/c
   fi
   if [ -z "${PRIDE_DATA:-}" ] && [ -d "$root/data" ]; then export PRIDE_DATA=$root/data; fi
   [ -z "${PRIDE_LIBRARY_DIR:-}" ] || export PYTHONPATH=$root/python${PYTHONPATH:+:$PYTHONPATH}
@@ -54,7 +51,6 @@ main() {
     --charts) exec "$python" "$root/experiments/gpu/charts.py" "${@:2}" ;;
     --text) exec "$python" "$root/experiments/gpu/gather_text.py" "${@:2}" ;;
     --shards) exec "$python" "$root/experiments/gpu/make_shards.py" --out "${@:2}" ;;
-    --pack) exec "$python" "$root/experiments/gpu/pack.py" "${@:2}" ;;
     *) exec "$python" "$root/experiments/gpu/run.py" "$@" ;;
   esac
 }

@@ -254,6 +254,7 @@ main() {
   trap 'kill -- -'$!' 2>/dev/null || true' EXIT
   set +m
   stage "tests" 10 run_tests dev
+  stage nvrtc 4 scripts/nvrtc.sh build/dev
   stage "python" 4 python_package
   stage "wheel, newest torch" 10 python_newest_torch
   # without torch and MPI, ThreadSanitizer's without BLAS, too: they also show that core needs none

@@ -195,7 +195,7 @@ def main(given=None):
     add("packages", nargs="*", metavar="PACKAGE", help=f"({len(PACKAGES)} of Debian 12: the script lists them)")
     add("--cache", type=pathlib.Path, default=pathlib.Path.home() / ".cache/pride/doc-packages",
         help="where the packages are kept (~/.cache/pride/doc-packages)")
-    args = parser.parse_args(given)
+    args = parser.parse_intermixed_args(given)  # packages may follow --cache DIR
     if (args.out / "sources.json").exists():
         sys.exit(f"gather_text.py: OUT {args.out} has texts already")
     args.out.mkdir(parents=True, exist_ok=True)

@@ -108,6 +108,8 @@ TEXT = {
     **{f"local-ef-h{h}": ("local-ef", {"h": h, **MUON}, 3e-3, 0.1, (0.9, 0.95)) for h in (8, 16, 30)},
 }
 
+QUICK = ("adamw", "muon", "dlion-vote", "dlion-muon")
+
 PAPER, SMALL = (6, 8, 512), (6, 8, 128)
 GPT_30M, GPT_124M = (6, 6, 384), (12, 12, 768)
 
@@ -246,6 +248,10 @@ EXPERIMENTS = {
     "lm-tune": ("the 30 million, a third of the rate, the rate and three times it",
                 lambda: tuned(text("lm-tune", TEXT, GPT_30M, (4,), (100,), 6_553_600),
                               (1 / 3, 1, 3))),
+    "lm-quick": ("the 30 million, 8 workers, four methods, in minutes; rates from lm-quick-tune",
+                 lambda: text("lm-quick", QUICK, GPT_30M, (8,), (42,), 32_768_000)),
+    "lm-quick-tune": ("a quarter of lm-quick, half of the rate, the rate and twice the rate",
+                      lambda: tuned(text("lm-quick-tune", QUICK, GPT_30M, (8,), (100,), 8_192_000), (1 / 2, 1, 2))),
     "base": ("a GPT of 124 million parameters whose weights are kept, for finetune", base),
     "finetune": ("that GPT on questions with choices, whole and with LoRA", lambda: finetune("finetune", SEEDS)),
     "finetune-tune": ("a third of finetune's rate, the rate and three times it, 100 steps",

@@ -31,6 +31,12 @@ using Orthogonalise = std::function<void(const DeviceMatrices& matrices, void* s
 // Throws InvalidArgument, with the reason, if the GPU cannot be used.
 std::shared_ptr<Device> cuda_device(int number);
 
+// Sets what is called when an allocation finds the device full, before it is tried once more. It
+// frees memory that the process keeps for later, such as torch's cache, and waits until that is
+// done. It must not call an optimizer. Without it, or if there is still no memory, the call throws
+// OutOfMemory, which names the device and the bytes.
+void set_make_room(Device& device, std::function<void()> make_room);
+
 // Bytes per second of copies: within a device's memory (read and written), and to and from
 // page-locked memory of the host.
 struct CopyRates {
@@ -39,7 +45,7 @@ struct CopyRates {
 };
 // Measures each rate for at least `seconds` and `least` times. Copies are of `bytes`; those to and
 // from the host are of at most 256 MiB. It allocates twice `bytes` on the device, and frees them.
-// Throws InvalidArgument if bytes < 4, seconds < 0 or least < 1, and Error if memory is short.
+// Throws InvalidArgument if bytes < 4, seconds < 0 or least < 1, and OutOfMemory.
 CopyRates measure_copies(Device& device, std::size_t bytes, double seconds, int least);
 
 // The GPUs, driver and NVRTC of this machine. `reason`: what is missing; empty if GPUs are usable.

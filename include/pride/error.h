@@ -26,6 +26,12 @@ class CommError : public Error {
   using Error::Error;
 };
 
+// A device has no memory left.
+class OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
+
 // A gradient held NaN or Inf. Thrown on all ranks at the same bucket, with the same text.
 class NonFiniteGradient : public Error {
  public:

@@ -350,7 +350,8 @@ class Optimizer {
 
   // The state's memory, to be read in place: one entry per buffer, valid until the next add(). Only
   // steps and loads change it. StateBuffer::memory keeps it readable longer. With virtual workers:
-  // worker 0's.
+  // worker 0's. On a device, work that is queued on set_stream()'s stream after this call finds the
+  // memory filled; other streams wait for that stream.
   std::vector<StateBuffer> state_buffers();
 
   // This rank's state. Every rank saves its own, because momentum may differ between ranks.

@@ -10,7 +10,7 @@ import importlib
 from ._library import lib as _lib
 from ._plan import DeviceRates, PlanRow, plan
 from ._world import mpi
-from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
+from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory
 from .gradients import clip_grad_norm_, join, local_gradients, mean_over_ranks
 from .lion import DistributedLion, Lion, LionCub
 from .methods import MethodInfo, method_info, methods, step_bytes
@@ -19,8 +19,9 @@ from .optimizer import Optimizer
 __version__ = _lib.pride_version().decode()
 __all__ = [
     "CommError", "DataError", "DeviceRates", "DistributedLion", "Error", "InvalidArgument", "Lion",
-    "LionCub", "MethodInfo", "NonFiniteGradient", "Optimizer", "PlanRow", "clip_grad_norm_", "join",
-    "local_gradients", "mean_over_ranks", "method_info", "methods", "mpi", "plan", "step_bytes",
+    "LionCub", "MethodInfo", "NonFiniteGradient", "Optimizer", "OutOfMemory", "PlanRow",
+    "clip_grad_norm_", "join", "local_gradients", "mean_over_ranks", "method_info", "methods",
+    "mpi", "plan", "step_bytes",
 ]
 _LATER = ("accelerate", "checkpoint", "lightning", "transformers")  # imported when first used
 

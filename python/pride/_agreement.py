@@ -8,6 +8,7 @@ import struct
 
 import torch
 
+from . import _device
 from . import _library as library
 from ._world import listed
 from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
@@ -168,6 +169,12 @@ class Agreement:
                         f"one ({os.getpid()}): make it after the fork")
         if self._broken:
             raise CommError(f"pride: no further steps: {self._broken}")
+        if _device.is_capturing():
+            text = ("during the capture of a CUDA graph: the exchange with other ranks cannot be "
+                    "part of a graph. Capture forward and backward, with overlap=False, and call "
+                    "step() after each replay")
+            self._abandon(text)  # a step that began in an earlier backward
+            raise InvalidArgument(f"pride: {text}")
         if self._handle is None:
             self._begin_copy()
         group = torch.distributed

@@ -1,11 +1,11 @@
 # Where a method runs: on the host, or on the GPU that holds all parameters.
 # SPDX-License-Identifier: Apache-2.0
-import ctypes as c
 import warnings
 
 import torch
 
 from . import _library as library
+from ._memory import floats_at
 from .errors import InvalidArgument, check_one_of
 
 RUN_ON = ("auto", "host", "device")
@@ -15,6 +15,11 @@ _KEPT = {}  # devices by number: one for all optimizers of a process
 def _readable(dtype):
     """The dtype of a copy that libpride can read."""
     return dtype if dtype in (torch.float32, torch.bfloat16, torch.float16) else torch.float32
+
+
+def is_capturing():
+    """True while torch captures the current stream's work in a CUDA graph."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 class Host:
@@ -32,11 +37,7 @@ class Host:
 
     def floats(self, address, n, owner):
         """A tensor over n floats of libpride's memory, which keeps its owner alive."""
-        if n == 0:
-            return torch.empty(0)
-        array = (c.c_float * n).from_address(address)
-        array._owner = owner
-        return torch.frombuffer(array, dtype=torch.float32)
+        return floats_at(address, (n,), (1,), torch.device("cpu"), owner) if n else torch.empty(0)
 
     def follow(self, handle):
         """Before a call: orders it after the work queued on tensors. Nothing on the host."""
@@ -57,6 +58,8 @@ class Device:
         self.device = device
         self.handle = library.Handle("device", "pride_cuda_device", device.index or 0)
         self._function = library.ORTHOGONALISE(self._orthogonalise)
+        self._make_room = library.MAKE_ROOM(self._empty_cache)
+        library.call("pride_device_set_make_room", self.handle, self._make_room, None)
 
     def reads(self, tensor):
         return tensor.device == self.device
@@ -73,21 +76,18 @@ class Device:
 
     def _tensor(self, address, shape, strides, owner=None):
         """A tensor over libpride's memory on the GPU."""
-
-        class Memory:
-            __cuda_array_interface__ = {
-                "data": (address, False), "shape": shape, "strides": tuple(4 * s for s in strides),
-                "typestr": "<f4", "version": 2}
-
-        memory = Memory()
-        memory.owner = owner
-        return torch.as_tensor(memory, device=self.device)
+        return floats_at(address, shape, strides, self.device, owner)
 
     def stream(self):
         return torch.cuda.current_stream(self.device).cuda_stream
 
     def follow(self, handle):
         library.call("pride_optimizer_set_stream", handle, self.stream())
+
+    def _empty_cache(self, _):
+        """Gives the driver the memory that torch keeps for later."""
+        torch.cuda.synchronize(self.device)
+        torch.cuda.empty_cache()
 
     def set_options(self, options):
         options.device = self.handle.value

@@ -4,15 +4,16 @@ import ctypes as c
 import os
 import pathlib
 
-from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
+from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory
 
-C_VERSION = 8
-OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY = range(7)
+C_VERSION = 9
+OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
 
 _ERRORS = {INVALID: InvalidArgument, COMM_ERROR: CommError, NON_FINITE: NonFiniteGradient,
-           DATA_ERROR: DataError, NO_MEMORY: MemoryError}
+           DATA_ERROR: DataError, NO_MEMORY: MemoryError,
+           NO_DEVICE_MEMORY: OutOfMemory}
 
 
 def _struct(name, *fields):
@@ -38,6 +39,7 @@ Group = _struct("Group", (_double, "lr beta1 beta2 eps weight_decay"))
 Matrices = _struct("Matrices", (c.POINTER(_pointer), "data"), (_u64, "n rows cols stride"),
                    (_i32, "iterations reserved"))
 ORTHOGONALISE = c.CFUNCTYPE(c.c_int, _pointer, c.POINTER(Matrices), _pointer, _pointer, _u64)
+MAKE_ROOM = c.CFUNCTYPE(None, _pointer)
 SUM_OF_PARTS = c.CFUNCTYPE(c.c_int, _pointer, c.POINTER(_double), _u64, _pointer, _u64)
 Options = _struct(
     "Options", (_u32, "struct_size"), (_i32, "skip_non_finite"), (_string, "method"),
@@ -120,6 +122,7 @@ _FUNCTIONS = {
     "pride_optimizer_take_released": (None, [_handle, _sizes, _u64, _sizes]),
     "pride_optimizer_memory": (None, [_handle, c.POINTER(MemoryUse)]),
     "pride_cuda_device": (None, [_i32, _out]),
+    "pride_device_set_make_room": (None, [_handle, MAKE_ROOM, _pointer]),
     "pride_device_rates": (None, [_handle, _u64, _double, c.POINTER(_double), c.POINTER(_double)]),
     "pride_method_why_host_only": (None, [_options, c.POINTER(_string)]),
     "pride_optimizer_set_stream": (None, [_handle, _pointer]),

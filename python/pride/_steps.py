@@ -143,9 +143,9 @@ class Steps(Joining):
     def _gradient_complete(self, index):
         """Called in backward, with overlap."""
         slot = self._slots[index]
+        self._usable()
         if self._checks_left > 0 and self._world.size > 1:
             return  # the first steps run as a whole
-        self._usable()
         with torch.no_grad():
             if not self._running:
                 if self._joined:

@@ -1,5 +1,6 @@
 # The exceptions of pride.
 # SPDX-License-Identifier: Apache-2.0
+import torch
 
 
 class Error(RuntimeError):
@@ -16,6 +17,10 @@ class CommError(Error):
 
 class NonFiniteGradient(Error):
     """A gradient on some rank held NaN or Inf. Raised on all ranks."""
+
+
+class OutOfMemory(Error, getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)):
+    """The GPU has no memory left, also after torch has freed its cache."""
 
 
 class DataError(Error):

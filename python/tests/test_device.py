@@ -16,45 +16,13 @@ pytestmark = pytest.mark.skipif(
     not (FAKES / "libfake_cuda.so").exists(), reason=f"no driver of the tests in {FAKES}")
 
 SCRIPT = """
-import contextlib, ctypes, os, warnings
+import contextlib, os, warnings
 import torch
 import pride
+from fake_gpu import driver, emptied, for_room, install, synchronize
 from pride import _device, _library as library
 
-
-class FakeGpu(_device.Device):
-    def reads(self, tensor):
-        return tensor.is_cpu
-    def copy(self, tensor):
-        return _device.HOST.copy(tensor)
-    def floats(self, address, n, owner):
-        return _device.HOST.floats(address, n, owner)
-    def stream(self):
-        return 0
-    def on_stream(self, stream):
-        synchronize(stream)
-        return contextlib.nullcontext()
-    def _tensor(self, address, shape, strides, owner=None):
-        last = sum((n - 1) * s for n, s in zip(shape, strides)) + 1
-        return _device.HOST.floats(address, last, owner).as_strided(shape, strides)
-
-
-def gpu_of(tensors):
-    return torch.device("cuda", 0)
-
-
-driver = ctypes.CDLL(os.environ["PRIDE_CUDA_DRIVER"])
-
-
-def synchronize(stream=None):
-    # torch's work on the CPU is in no stream: it waits for what the caller's stream, 0, waits for
-    context = ctypes.c_void_p()
-    driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
-    driver.cuCtxPushCurrent_v2(context)
-    assert driver.cuStreamSynchronize(ctypes.c_void_p(stream)) == 0
-
-
-_device.Device, _device.gpu_of = FakeGpu, gpu_of
+install()
 
 
 def train(run_on, dtype=torch.float32, steps=6, stop=None, scale=None, **arguments):
@@ -122,7 +90,8 @@ def run(body, **environment):
     env = dict(os.environ, PRIDE_CUDA_DRIVER=str(FAKES / "libfake_cuda.so"),
                PRIDE_NVRTC=str(FAKES / "libfake_nvrtc.so"), FAKE_CUDA_FOREIGN="1", **environment)
     package = str(pathlib.Path(pride.__file__).parents[1])
-    env["PYTHONPATH"] = os.pathsep.join([package, env.get("PYTHONPATH", "")])
+    tests = str(pathlib.Path(__file__).parent)
+    env["PYTHONPATH"] = os.pathsep.join([package, tests, env.get("PYTHONPATH", "")])
     result = subprocess.run([sys.executable, "-c", SCRIPT + body], env=env, capture_output=True,
                             text=True, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -223,6 +192,28 @@ with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     assert train("auto", method="dlion-vote", steps=1)[3]._slots[0].place.code == 0
 assert any("copied to the host" in str(w.message) for w in seen), seen
+""", PRIDE_CACHE=str(tmp_path))
+
+
+def test_torch_makes_room_on_a_full_gpu(tmp_path):
+    run("""
+full = lambda calls: driver().fake_cuda_fail(b"cuMemAllocAsync", 2, calls)
+train("device", method="dlion-vote", steps=1)
+for dtype, allocations in ((torch.float32, 2), (torch.bfloat16, 6)):
+    for calls in range(allocations):
+        emptied.clear()
+        full(calls)
+        train("device", method="dlion-vote", steps=2, dtype=dtype)
+        assert emptied == [torch.device("cuda", 0)], (calls, emptied)
+for_room[0] = lambda: full(0)
+full(0)
+try:
+    train("device", method="dlion-vote")
+    raise SystemExit("no error")
+except pride.OutOfMemory as error:
+    assert isinstance(error, (torch.cuda.OutOfMemoryError, pride.Error)), error
+    for text in ("cuda:0 (", " bytes: cuMemAllocAsync failed"):
+        assert text in str(error), error
 """, PRIDE_CACHE=str(tmp_path))
 
 

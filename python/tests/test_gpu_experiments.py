@@ -5,6 +5,7 @@
 import json
 import os
 import pathlib
+import shutil
 import sys
 
 import pytest
@@ -237,3 +238,28 @@ def test_workers_at_once_train_as_one_after_the_other():
                                            dtype="float32"), images()) for n in (1, 2))
     assert (apart["workers_at_once"], together["workers_at_once"]) == (1, 2)
     assert abs(apart["loss"] - together["loss"]) < 1e-4
+
+
+def test_a_pack_has_all_that_gpu_sh_runs(tmp_path, monkeypatch, capsys):
+    import tarfile
+
+    import pack
+
+    build, shards = tmp_path / "build", tmp_path / "shards"
+    shards.mkdir()
+    (shards / "train_000.bin").write_bytes(bytes(8))
+    monkeypatch.setenv("PRIDE_BUILD", str(build))
+    with pytest.raises(SystemExit, match="build the preset gpu"):
+        pack.main([str(tmp_path / "none.tar.xz")])
+    for name in ("src/c/libpride.so", *pack.PROGRAMS):
+        (build / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(sys.executable, build / name)  # ldd reads it
+    with pytest.raises(SystemExit, match=f"no .* in {tmp_path}"):
+        pack.main([str(tmp_path / "none.tar.xz"), str(tmp_path)])
+    pack.main([str(tmp_path / "gpu.tar.xz"), str(shards)])
+    with tarfile.open(tmp_path / "gpu.tar.xz") as tar:
+        names = {name.removeprefix("pride-gpu/") for name in tar.getnames()}
+    assert names >= {"commit", "scripts/gpu.sh", "python/pride/optimizer.py", "python/tests/test_cuda.py",
+                     "python/benchmarks/gpu_step.py", "experiments/gpu/run.py", "lib/libpride.so",
+                     "bin/cuda_device_test", "bin/pride", "data/shards/train_000.bin"}
+    assert f"{len(names)} files" in capsys.readouterr().out

@@ -67,7 +67,7 @@ def package(folder):
 
 def test_documents_of_a_package_are_text(tmp_path, capsys):
     out = tmp_path / "texts"
-    gather_text.main([str(out), "parts-doc", "--cache", str(package(tmp_path))])
+    gather_text.main([str(out), "--cache", str(package(tmp_path)), "parts-doc"])
     texts = {file.name: file.read_text() for file in (out / "parts-doc").iterdir()}
     assert sorted(name.replace("copy", "page").rsplit(".", 2)[0] for name in texts) == [
         "usr_share_doc_parts_other.html", "usr_share_doc_parts_page.html", "usr_share_man_man1_turn.1.gz"]

@@ -50,6 +50,37 @@ def misused(how, culprit):
     return text, seconds, after
 
 
+def captured():
+    """Backward, step() and check_replicas() in the capture of a CUDA graph, then a step: texts and
+    whether the step moved the model."""
+    model, optimizer = make(model=Branches(), overlap=True)
+    texts = []
+    for step in range(4):
+        pride._device.is_capturing = lambda: True
+        for call in (lambda: backward_of_branches(model, step, (True, True)), optimizer.step,
+                     optimizer.check_replicas):
+            try:
+                call()
+                texts.append("not refused")
+            except pride.InvalidArgument as error:
+                texts.append(str(error))
+        pride._device.is_capturing = lambda: False
+        optimizer.zero_grad(set_to_none=True)
+        before = model.head.weight.detach().clone()
+        backward_of_branches(model, step, (True, True))
+        optimizer.step()
+        texts.append("moved" if (before != model.head.weight).any() else "not moved")
+    optimizer.check_replicas()
+    optimizer.close()
+    return texts
+
+
+def test_a_capture_in_a_cuda_graph_is_refused_and_changes_nothing(world):
+    for texts in world(2).run(captured):
+        for i, text in enumerate(texts):
+            assert text == "moved" if i % 4 == 3 else "Capture forward and backward" in text, text
+
+
 def second_backward(model, optimizer, backward):
     backward(5)
     backward_of_branches(model, 6, (True, True))

@@ -20,6 +20,14 @@ const char* pride_device_name(const pride_device* device) {
   return device == nullptr ? "" : device->name.c_str();
 }
 
+int pride_device_set_make_room(pride_device* device, pride_make_room function, void* user) {
+  return guarded([&] {
+    pride::Device& full = *given(device, "device").device;
+    if (function == nullptr) return pride::set_make_room(full, nullptr);
+    pride::set_make_room(full, [function, user] { function(user); });
+  });
+}
+
 int pride_device_rates(pride_device* device, uint64_t bytes, double seconds, double* memory,
                        double* link) {
   return guarded([&] {

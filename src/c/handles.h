@@ -74,6 +74,8 @@ int guarded(Body&& body) noexcept {
     return failed(PRIDE_NON_FINITE, e.what());
   } catch (const DataError& e) {
     return failed(PRIDE_DATA_ERROR, e.what());
+  } catch (const OutOfMemory& e) {
+    return failed(PRIDE_NO_DEVICE_MEMORY, e.what());
   } catch (const std::bad_alloc&) {
     return failed(PRIDE_NO_MEMORY, "out of memory");
   } catch (const std::exception& e) {

@@ -36,15 +36,36 @@ CudaDevice::CudaDevice(const Driver& driver, int number, const std::string& imag
 
 CudaDevice::~CudaDevice() { close(); }
 
+void CudaDevice::load(const std::string& image) {
+  const Driver& driver = context_.driver();
+  const Result result = driver.cuModuleLoadData.function(&module_, image.c_str());
+  PRIDE_CHECK(result != kInvalidImage && result != kNoBinaryForGpu && result != kNewerPtx,
+              context_.name(), ": the driver, of CUDA ", driver.version(),
+              ", refuses the kernels: ", driver.text_of(result));
+  if (result != kSuccess) driver.fail(context_.name(), "cuModuleLoadData", result);
+}
+
+// Of the highest priority: beside backward, a bucket's kernels run at once and its frame leaves.
+void CudaDevice::create_stream() {
+  const Driver& driver = context_.driver();
+  if (driver.cuStreamCreateWithPriority.function == nullptr ||
+      driver.cuCtxGetStreamPriorityRange.function == nullptr) {
+    return context_.run(driver.cuStreamCreate, &stream_, kNonBlockingStream);
+  }
+  int least = 0, greatest = 0;
+  context_.run(driver.cuCtxGetStreamPriorityRange, &least, &greatest);
+  context_.run(driver.cuStreamCreateWithPriority, &stream_, kNonBlockingStream, greatest);
+}
+
 void CudaDevice::open(const std::string& image) {
   const PrimaryContext::Current current(context_);
   const Driver& driver = context_.driver();
-  context_.run(driver.cuModuleLoadData, &module_, image.c_str());
+  load(image);
   for (std::size_t k = 0; k < device::kKernels; ++k) {
     const std::string kernel = concat("pride_", name_of(static_cast<device::Kernel>(k)));
     context_.run(driver.cuModuleGetFunction, &kernels_[k], module_, kernel.c_str());
   }
-  context_.run(driver.cuStreamCreate, &stream_, kNonBlockingStream);
+  create_stream();
   context_.run(driver.cuEventCreate, &join_event_, kNoTiming);
   marks_.emplace(context_);
   ring_.emplace(*this, kRingPart);
@@ -64,17 +85,24 @@ void CudaDevice::close() noexcept try {
   return;  // the context is gone, and all that was in it
 }
 
-void* CudaDevice::allocate(std::size_t bytes) {
+Result CudaDevice::allocate(Address& address, std::size_t bytes) {
   const PrimaryContext::Current current(context_);
   const Driver& driver = context_.driver();
-  Address address = 0;
   const std::size_t size = std::max<std::size_t>(bytes, 1);
-  const bool pools = context_.facts().pools;
-  const Result result = pools ? driver.cuMemAllocAsync.function(&address, size, stream_)
-                              : driver.cuMemAlloc.function(&address, size);
+  return context_.facts().pools ? driver.cuMemAllocAsync.function(&address, size, stream_)
+                                : driver.cuMemAlloc.function(&address, size);
+}
+
+void* CudaDevice::allocate(std::size_t bytes) {
+  Address address = 0;
+  Result result = allocate(address, bytes);
+  if (result == kOutOfMemory && make_room_) {
+    make_room_();
+    result = allocate(address, bytes);
+  }
   if (result != kSuccess) {
-    driver.fail(concat(context_.name(), ", ", bytes, " bytes"),
-                pools ? "cuMemAllocAsync" : "cuMemAlloc", result);
+    context_.driver().fail(concat(context_.name(), ", ", bytes, " bytes"),
+                           context_.facts().pools ? "cuMemAllocAsync" : "cuMemAlloc", result);
   }
   return reinterpret_cast<void*>(address);
 }
@@ -145,6 +173,7 @@ void CudaDevice::launch(const device::Launch& launch) {
   const std::size_t first_bytes = launch.first.size_bytes();
   // numbers of chunks first: they keep the jobs behind them aligned to 8 bytes
   const std::size_t bytes = first_bytes + launch.jobs.size();
+  const std::lock_guard lock(mutex_);
   const LaunchRing::Room room = ring_->take(bytes);
   std::memcpy(room.host, launch.first.data(), first_bytes);
   std::memcpy(room.host + first_bytes, launch.jobs.data(), launch.jobs.size());
@@ -180,6 +209,7 @@ void CudaDevice::before(void* stream) { join(stream_, stream); }
 // The event can be reused at once: cuStreamWaitEvent waits for its state at the time of the call.
 void CudaDevice::join(Stream from, Stream to) {
   if (from == to) return;
+  const std::lock_guard lock(mutex_);
   const PrimaryContext::Current current(context_);
   context_.run(context_.driver().cuEventRecord, join_event_, from);
   context_.run(context_.driver().cuStreamWaitEvent, to, join_event_, 0U);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -14,11 +15,12 @@
 
 namespace pride::cuda {
 
-// A side stream of the GPU's primary context. Every call makes that context current in its thread
-// and restores the previous one. The null stream is the legacy default stream.
+// A side stream of the GPU's primary context, which optimizers share. Every call makes that context
+// current in its thread and restores the previous one. The null stream is the legacy default stream.
 class CudaDevice final : public Device {
  public:
-  // `image`: the kernels as a cubin or PTX. Throws InvalidArgument if there is no such GPU.
+  // `image`: the kernels as a cubin or PTX. Throws InvalidArgument if there is no such GPU, or if
+  // the driver refuses the image.
   CudaDevice(const Driver& driver, int number, const std::string& image);
   ~CudaDevice() override;  // waits for the queue
 
@@ -39,22 +41,35 @@ class CudaDevice final : public Device {
   void after(void* stream) override;
   void before(void* stream) override;
 
-  std::string warning() override { return std::exchange(warning_, {}); }
+  void set_make_room(std::function<void()> make_room) override {
+    make_room_ = std::move(make_room);
+  }
+  std::string warning() override {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(warning_, {});
+  }
   void set_warning(std::string text) { warning_ = std::move(text); }
   std::size_t events() { return marks_->events(); }
 
  private:
   void open(const std::string& image);
+  void load(const std::string& image);
+  void create_stream();
   void close() noexcept;
   void join(Stream from, Stream to);
+  Result allocate(Address& address, std::size_t bytes);
 
   PrimaryContext context_;
   Module module_ = nullptr;
   Stream stream_ = nullptr;
-  EventHandle join_event_ = nullptr;
   std::array<Function, device::kKernels> kernels_{};
-  std::optional<StreamMarks> marks_;
+  std::optional<StreamMarks> marks_;  // has its own lock
+  std::function<void()> make_room_;
+  // Calls of the driver need no lock. This one guards the rest, from the first use in a call to the
+  // last: a launch's room in the ring until the kernel is queued, and the two halves of a join.
+  std::mutex mutex_;
   std::optional<LaunchRing> ring_;
+  EventHandle join_event_ = nullptr;
   std::string warning_;
 };
 

@@ -46,7 +46,9 @@ Driver::Driver(const std::string& library) : library_(library) {
 }
 
 void Driver::fail(const std::string& who, const char* call, Result result) const {
-  throw Error(concat(who, ": ", call, " failed: ", text_of(result)));
+  const std::string text = concat(who, ": ", call, " failed: ", text_of(result));
+  if (result == kOutOfMemory) throw OutOfMemory(text);
+  throw Error(text);
 }
 
 std::string Driver::text_of(Result result) const {

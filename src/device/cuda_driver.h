@@ -21,6 +21,8 @@ using Function = void*;         // CUfunction
 using Address = std::uint64_t;  // CUdeviceptr
 
 constexpr Result kSuccess = 0, kOutOfMemory = 2;
+// of a module: an image of no known form, for other chips, or PTX of a newer CUDA
+constexpr Result kInvalidImage = 200, kNoBinaryForGpu = 209, kNewerPtx = 222;
 constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76, kMemoryPools = 115;  // attributes
 constexpr unsigned kNonBlockingStream = 1;            // does not wait for the null stream
 constexpr unsigned kBlockingSync = 1, kNoTiming = 2;  // of events
@@ -64,10 +66,12 @@ constexpr unsigned kPortable = 1;                     // page-locked for all con
   X(cuLaunchKernel, cuLaunchKernel, Function, unsigned, unsigned, unsigned, unsigned, unsigned, \
     unsigned, unsigned, Stream, void**, void**)
 
-// Functions of CUDA 11.2 and later.
-#define PRIDE_CUDA_OPTIONAL(X)                                       \
-  X(cuMemAllocAsync, cuMemAllocAsync, Address*, std::size_t, Stream) \
-  X(cuMemFreeAsync, cuMemFreeAsync, Address, Stream)
+// Functions of CUDA 11.2 and later, and those that the queue can do without.
+#define PRIDE_CUDA_OPTIONAL(X)                                            \
+  X(cuMemAllocAsync, cuMemAllocAsync, Address*, std::size_t, Stream)      \
+  X(cuMemFreeAsync, cuMemFreeAsync, Address, Stream)                      \
+  X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, int*, int*) \
+  X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, Stream*, unsigned, int)
 
 template <typename... Parameters>
 struct Call {
@@ -80,7 +84,7 @@ class Driver {
   // Throws InvalidArgument if the library cannot be loaded, lacks a function, or finds no GPU.
   explicit Driver(const std::string& library);
 
-  // Throws Error with call, error and `who` if the call fails.
+  // Throws Error, or OutOfMemory, with call, error and `who` if the call fails.
   template <typename... P, typename... A>
   void run(const std::string& who, const Call<P...>& call, A... arguments) const {
     const Result result = call.function(arguments...);

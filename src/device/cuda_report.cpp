@@ -4,22 +4,23 @@
 #include <mutex>
 #include <string>
 
-#include "device/cuda_device.h"
 #include "device/kernel_cache.h"
-#include "device/kernel_image.h"
+#include "device/kernel_loading.h"
 #include "pride/device.h"
 #include "pride/error.h"
 
 namespace pride {
 namespace {
 
-// Until NVRTC is found, each call searches again, as for the driver.
-const cuda::Nvrtc& nvrtc() {
+// The NVRTC whose kernels run, or else the first that can be opened. Until there is one, each call
+// searches again, as for the driver.
+std::shared_ptr<const cuda::Nvrtc> nvrtc(std::shared_ptr<const cuda::Nvrtc> of_device = nullptr) {
   static std::mutex mutex;  // guards `found`
-  static auto& found = *new std::unique_ptr<const cuda::Nvrtc>;
+  static auto& found = *new std::shared_ptr<const cuda::Nvrtc>;
   const std::lock_guard lock(mutex);
-  if (found == nullptr) found = std::make_unique<const cuda::Nvrtc>(cuda::find_nvrtc());
-  return *found;
+  if (of_device != nullptr) found = std::move(of_device);
+  if (found == nullptr) found = cuda::find_nvrtc();
+  return found;
 }
 
 void report_gpus(CudaReport& report) {
@@ -38,12 +39,14 @@ void report_gpus(CudaReport& report) {
 
 std::shared_ptr<Device> cuda_device(int number) {
   const cuda::Driver& driver = cuda::driver();
-  const int chip = cuda::gpu_facts(driver, number).chip;
-  const cuda::KernelImage image =
-      cuda::kernel_image(nvrtc(), chip, cuda::kernel_source(), cuda::cache_folder());
-  auto device = std::make_shared<cuda::CudaDevice>(driver, number, *image.bytes);
-  device->set_warning(image.warning);
-  return device;
+  cuda::LoadedDevice loaded =
+      cuda::load_device(driver, number, cuda::nvrtc_candidates(loaded_libraries()));
+  nvrtc(loaded.nvrtc);
+  return loaded.device;
+}
+
+void set_make_room(Device& device, std::function<void()> make_room) {
+  device.set_make_room(std::move(make_room));
 }
 
 CudaReport cuda_report() {
@@ -58,8 +61,9 @@ CudaReport cuda_report() {
     note(e.what());
   }
   try {
-    report.nvrtc = concat(nvrtc().path(), ", version ", nvrtc().version());
-    for (const CudaGpu& gpu : report.gpus) nvrtc().target_of(std::stoi(gpu.architecture.substr(3)));
+    const auto found = nvrtc();
+    report.nvrtc = concat(found->path(), ", version ", found->version());
+    for (const CudaGpu& gpu : report.gpus) found->target_of(std::stoi(gpu.architecture.substr(3)));
   } catch (const Error& e) {
     note(e.what());
   }

@@ -42,9 +42,9 @@ void run_on_host(const Launch& launch, u64 seed = 0);
 
 }  // namespace device
 
-// Calls come from the thread that calls the optimizer; wait() may come from any thread. All but
-// wait() return before the work is done. If the device fails, they throw Error, which names the
-// call.
+// Optimizers share a device: each calls from one thread at a time, and its own work stays in order.
+// wait() may come from any thread. All but wait() return before the work is done. If the device
+// fails, they throw Error, which names the call.
 class Device {
  public:
   // A point of the queue: all work before it. 0 is the beginning.
@@ -60,8 +60,11 @@ class Device {
   // A warning for the user, once: problems with which no call failed. Usually "".
   virtual std::string warning() { return {}; }
 
-  // Memory of the device, aligned to 256 bytes. free() may be called while queued work uses it, and
-  // then takes effect after that work.
+  // Set before other calls, see pride::set_make_room(). allocate() calls it, and launch() may.
+  virtual void set_make_room(std::function<void()> /*make_room*/) {}
+
+  // Memory of the device, aligned to 256 bytes. Throws OutOfMemory. free() may be called while
+  // queued work uses it, and then takes effect after that work.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void free(void* memory) noexcept = 0;
 

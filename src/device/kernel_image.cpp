@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/kernel_image.h"
 
+#include <fstream>
 #include <map>
 #include <mutex>
 
@@ -20,6 +21,18 @@ struct Images {
 Images& images() {
   static Images instance;
   return instance;
+}
+
+// A failure's text also names the file in the folder that has the compiler's whole log.
+std::string compiled(const Nvrtc& nvrtc, const std::string& source, const Target& target,
+                     const std::filesystem::path& folder) try {
+  return nvrtc.compile(source, target);
+} catch (const CompileFailure& failure) {
+  const std::filesystem::path file = folder / "nvrtc.log";
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (folder.empty() || !(std::ofstream(file) << failure.log << std::flush)) throw;
+  throw CompileFailure(concat(failure.what(), "; the whole log: ", file.string()), failure.log);
 }
 
 }  // namespace
@@ -48,7 +61,8 @@ KernelImage kernel_image(const Nvrtc& nvrtc, int chip, const std::string& source
   if (auto cached = read_cached(folder, key)) {
     image.bytes = std::make_shared<const std::string>(std::move(*cached));
   } else {
-    image.bytes = std::make_shared<const std::string>(nvrtc.compile(source, image.target));
+    image.bytes =
+        std::make_shared<const std::string>(compiled(nvrtc, source, image.target, folder));
     image.warning = write_cached(folder, key, *image.bytes);
     if (images().warned) image.warning.clear();
     images().warned = images().warned || !image.warning.empty();

@@ -14,7 +14,6 @@
 #define PRIDE_UNROLL
 #define PRIDE_NO_UNROLL
 #endif
-#define PRIDE_BITS(type, x) __builtin_bit_cast(type, x)
 
 namespace pride::device {
 
@@ -64,6 +63,9 @@ PRIDE_BODY void store(u64* at, u64 word) {
 PRIDE_BODY void lower(u32* slot, u32 value) {
   if (threadIdx.x % kLanes == 0) atomicMin(slot, value);
 }
+// not __builtin_bit_cast, which NVRTC has from 12.3 on
+PRIDE_BODY u32 bits_of(float x) { return __float_as_uint(x); }
+PRIDE_BODY float float_of(u32 bits) { return __uint_as_float(bits); }
 PRIDE_BODY float root(float x) { return __fsqrt_rn(x); }
 PRIDE_BODY double root(double x) { return __dsqrt_rn(x); }
 PRIDE_BODY i32 nearest(float x) { return __float2int_rn(x); }  // ties to even
@@ -95,6 +97,8 @@ struct Lanes {
 };
 inline void store(u64* at, u64 word) { *at = word; }
 inline void lower(u32* slot, u32 value) { *slot = value < *slot ? value : *slot; }
+inline u32 bits_of(float x) { return __builtin_bit_cast(u32, x); }
+inline float float_of(u32 bits) { return __builtin_bit_cast(float, bits); }
 inline float root(float x) { return __builtin_sqrtf(x); }
 inline double root(double x) { return __builtin_sqrt(x); }
 inline i32 nearest(float x) { return (i32)__builtin_nearbyintf(x); }
@@ -134,14 +138,14 @@ PRIDE_BODY float factor_of(const Values& in) {
 // pride/float16.h
 PRIDE_BODY float from_float16(u16 half) {
   const u32 magnitude = half & 0x7FFFu;
-  const float value = PRIDE_BITS(float, magnitude << 13) * 0x1p112f;
-  const u32 bits = magnitude >= 0x7C00u ? 0x7F800000u | (magnitude << 13) : PRIDE_BITS(u32, value);
-  return PRIDE_BITS(float, bits | (half & 0x8000u) << 16);
+  const float value = float_of(magnitude << 13) * 0x1p112f;
+  const u32 bits = magnitude >= 0x7C00u ? 0x7F800000u | (magnitude << 13) : bits_of(value);
+  return float_of(bits | (half & 0x8000u) << 16);
 }
 PRIDE_BODY u16 to_float16(float value) {
-  const u32 bits = PRIDE_BITS(u32, value);
+  const u32 bits = bits_of(value);
   const u32 sign = bits & 0x80000000u, magnitude = bits ^ sign;
-  const u32 small = PRIDE_BITS(u32, PRIDE_BITS(float, magnitude) + 0.5f) - 0x3F000000u;
+  const u32 small = bits_of(float_of(magnitude) + 0.5f) - 0x3F000000u;
   const u32 normal = (magnitude - (112u << 23) + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
   u32 half = magnitude < 0x38800000u ? small : normal;
   if (magnitude >= 0x477FF000u) half = 0x7C00u;
@@ -149,17 +153,15 @@ PRIDE_BODY u16 to_float16(float value) {
   return (u16)(half | sign >> 16);
 }
 // pride/bf16.h
-PRIDE_BODY float from_bfloat16(u16 bits) { return PRIDE_BITS(float, (u32)bits << 16); }
+PRIDE_BODY float from_bfloat16(u16 bits) { return float_of((u32)bits << 16); }
 PRIDE_BODY u16 to_bfloat16(float value) {
-  const u32 bits = PRIDE_BITS(u32, value);
+  const u32 bits = bits_of(value);
   if (value != value) return (u16)((bits | 0x00400000u) >> 16);
   return (u16)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
-PRIDE_BODY float magnitude_of(float x) {
-  return PRIDE_BITS(float, PRIDE_BITS(u32, x) & 0x7FFFFFFFu);
-}
-PRIDE_BODY bool is_finite(float x) { return (PRIDE_BITS(u32, x) & 0x7FFFFFFFu) < 0x7F800000u; }
+PRIDE_BODY float magnitude_of(float x) { return float_of(bits_of(x) & 0x7FFFFFFFu); }
+PRIDE_BODY bool is_finite(float x) { return (bits_of(x) & 0x7FFFFFFFu) < 0x7F800000u; }
 
 // pride/random_bits.h
 PRIDE_BODY u64 mix64(u64 key, u64 counter) {
@@ -276,13 +278,13 @@ PRIDE_BODY float joined(u16 upper, u16 lower) {
   const u32 rest = (u32)(i32)(short)lower;
   const bool below_zero = magnitude == 0 && (lower & 0x8000u) != 0;
   const bool above_infinity = magnitude == 0x7F800000u && (lower & 0x8000u) == 0;
-  return PRIDE_BITS(float, below_zero || above_infinity ? high : high + rest);
+  return float_of(below_zero || above_infinity ? high : high + rest);
 }
 PRIDE_BODY u16 upper_half(float x) {
-  const u32 bits = PRIDE_BITS(u32, x);
+  const u32 bits = bits_of(x);
   return (u16)((x != x ? bits | 0x00400000u : bits + 0x8000u) >> 16);
 }
-PRIDE_BODY u16 lower_half(float x) { return x != x ? (u16)0 : (u16)PRIDE_BITS(u32, x); }
+PRIDE_BODY u16 lower_half(float x) { return x != x ? (u16)0 : (u16)bits_of(x); }
 PRIDE_BODY void fetch(Chunk<float>& out, const Halves& in, u64 at, u64 n) {
   if (in.lower == nullptr) return fetch(out, (const float*)in.data, at, n);
   Chunk<u16> upper, lower;

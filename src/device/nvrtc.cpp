@@ -14,6 +14,14 @@ void load_call(const Library& library, const char* symbol, Function& function) {
   function = reinterpret_cast<Function>(library.get(symbol));
 }
 
+// NVRTC writes hundreds of lines for one fault.
+std::string first_error(const std::string& log) {
+  const std::size_t error = log.find("error");
+  const std::size_t found = error == std::string::npos ? 0 : error;
+  const std::size_t begin = log.rfind('\n', found) + 1;  // npos + 1 is 0
+  return log.substr(begin, log.find('\n', found) - begin);
+}
+
 }  // namespace
 
 std::string Target::option() const { return concat(ptx ? "compute_" : "sm_", architecture); }
@@ -38,7 +46,7 @@ Nvrtc::Nvrtc(const std::string& library) : library_(library) {
 }
 
 void Nvrtc::check(Result result, const char* call) const {
-  if (result != 0) throw Error(concat(path(), ": ", call, " failed: ", call_.error(result)));
+  PRIDE_CHECK(result == 0, path(), ": ", call, " failed: ", call_.error(result));
 }
 
 std::vector<int> Nvrtc::architectures() const {
@@ -51,7 +59,9 @@ std::vector<int> Nvrtc::architectures() const {
 }
 
 Target Nvrtc::target_of(int chip) const {
-  const std::vector<int> known = architectures();
+  std::vector<int> known = architectures();
+  // sm_101 has become sm_110: to a driver its PTX is of a younger chip than sm_103
+  if (chip != 101) std::erase(known, 101);
   const auto above = std::ranges::upper_bound(known, chip);
   PRIDE_CHECK(above != known.begin(), path(), ": NVRTC ", version_, " compiles for sm_",
               known.empty() ? 0 : known.front(), " and newer, this GPU is sm_", chip,
@@ -61,8 +71,14 @@ Target Nvrtc::target_of(int chip) const {
 }
 
 std::vector<std::string> Nvrtc::options(const Target& target) {
-  // every operation is rounded, as on the host
-  return {"--gpu-architecture=" + target.option(), "--fmad=false", "--std=c++17"};
+  // every operation is rounded, as on the host; lines of the source are for profilers
+  return {"--gpu-architecture=" + target.option(),
+          "--std=c++17",
+          "--fmad=false",
+          "--ftz=false",
+          "--prec-div=true",
+          "--prec-sqrt=true",
+          "--generate-line-info"};
 }
 
 std::string Nvrtc::text_of(Program program, Size size, Text text) const {
@@ -84,9 +100,10 @@ std::string Nvrtc::compile(const std::string& source, const Target& target) cons
   for (const std::string& text : texts) pointers.push_back(text.c_str());
   const Result result = call_.compile(program, static_cast<int>(pointers.size()), pointers.data());
   if (result != 0) {
-    const std::string log = text_of(program, call_.log_size, call_.log);
-    throw Error(concat(path(), ": nvrtcCompileProgram for ", target.option(),
-                       " failed: ", call_.error(result), "\n", log.c_str()));
+    const std::string log = text_of(program, call_.log_size, call_.log).c_str();  // ends with a 0
+    throw CompileFailure(concat(path(), ": NVRTC ", version_, " does not compile the kernels for ",
+                                target.option(), ": ", call_.error(result), ", ", first_error(log)),
+                         log);
   }
   return target.ptx ? text_of(program, call_.ptx_size, call_.ptx)
                     : text_of(program, call_.cubin_size, call_.cubin);

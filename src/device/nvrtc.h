@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/library.h"
+#include "pride/error.h"
 
 namespace pride::cuda {
 
@@ -16,6 +19,13 @@ struct Target {
   bool ptx = false;
 
   std::string option() const;  // "sm_90", "compute_90"
+};
+
+// The compiler refuses the kernels. The text has its first error.
+struct CompileFailure : InvalidArgument {
+  CompileFailure(const std::string& text, std::string whole)
+      : InvalidArgument(text), log(std::move(whole)) {}
+  std::string log;
 };
 
 class Nvrtc {
@@ -31,7 +41,7 @@ class Nvrtc {
   // InvalidArgument if NVRTC compiles only for newer chips.
   Target target_of(int chip) const;
 
-  // Returns a cubin or PTX. Throws Error with NVRTC's log.
+  // Returns a cubin or PTX. Throws CompileFailure, or InvalidArgument if another call fails.
   std::string compile(const std::string& source, const Target& target) const;
   static std::vector<std::string> options(const Target& target);
 
@@ -65,8 +75,14 @@ class Nvrtc {
 // beside a loaded libtorch; toolkits (CUDA_HOME, CUDA_PATH, /usr/local/cuda); the system.
 std::vector<std::string> nvrtc_candidates(const std::vector<std::string>& loaded);
 
+// Opens a candidate. Throws as the constructor does.
+std::shared_ptr<const Nvrtc> open_nvrtc(const std::string& candidate);
+
 // Opens the first candidate that can be used. Throws InvalidArgument with what was tried and what
 // to install.
-Nvrtc find_nvrtc();
+std::shared_ptr<const Nvrtc> find_nvrtc();
+
+// The text of an error: what to install, `which` of them, and what was tried.
+std::string no_nvrtc(const std::string& which, const std::string& tried);
 
 }  // namespace pride::cuda

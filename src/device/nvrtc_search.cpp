@@ -98,21 +98,29 @@ std::vector<std::string> nvrtc_candidates(const std::vector<std::string>& loaded
   return candidates;
 }
 
-Nvrtc find_nvrtc() {
+std::shared_ptr<const Nvrtc> open_nvrtc(const std::string& candidate) {
+  if (candidate.find('/') != std::string::npos) load_builtins(candidate);
+  return std::make_shared<const Nvrtc>(candidate);
+}
+
+std::shared_ptr<const Nvrtc> find_nvrtc() {
   std::string tried;
   for (const std::string& candidate : nvrtc_candidates(loaded_libraries())) {
     try {
-      if (candidate.find('/') != std::string::npos) load_builtins(candidate);
-      return Nvrtc(candidate);
+      return open_nvrtc(candidate);
     } catch (const Error& e) {
       tried += concat("\n  ", e.what());
     }
   }
-  throw InvalidArgument(
-      concat("no NVRTC, which compiles the kernels for a GPU: install the Python package "
-             "nvidia-cuda-nvrtc or a CUDA toolkit, or name the file libnvrtc.so.* in PRIDE_NVRTC. "
-             "Tried:",
-             tried));
+  throw InvalidArgument(no_nvrtc("", tried));
+}
+
+std::string no_nvrtc(const std::string& which, const std::string& tried) {
+  return concat("no NVRTC", which,
+                ", which compiles the kernels for a GPU: install the Python package "
+                "nvidia-cuda-nvrtc or a CUDA toolkit, or name the file libnvrtc.so.* in "
+                "PRIDE_NVRTC. Tried:",
+                tried);
 }
 
 }  // namespace pride::cuda

@@ -127,7 +127,7 @@ PRIDE_BODY void compress(const Compress& j, u64 at) {
   const double mean = partial.sum() / (double)n;
   const float scale = (float)(j.squares != 0 ? root(mean) : mean);
   each([&](u32 lane) {
-    if (lane == 0) j.scales[k] = scale;
+    if (lane == 0) j.scales[k] = scale == scale ? scale : float_of(0x7FC00000u);
   });
   if (!is_finite(scale)) lower(j.fault.slot, j.fault.tensor);
 }

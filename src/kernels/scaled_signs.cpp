@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/isa.h"
 #include "kernels/scaled_signs_scalar.h"
@@ -102,8 +103,10 @@ float compress(std::span<const float> p, Norm norm, HashWords zeros,
                std::span<std::uint64_t> bits) noexcept {
   pack_signs(p, zeros, bits);
   const auto n = static_cast<double>(p.size());
-  return static_cast<float>(norm == Norm::kMeanAbs ? sum_abs(p) / n
-                                                   : std::sqrt(sum_squares(p) / n));
+  const auto scale =
+      static_cast<float>(norm == Norm::kMeanAbs ? sum_abs(p) / n : std::sqrt(sum_squares(p) / n));
+  // processors make NaNs of different bits, and frames with the scale are compared
+  return std::isnan(scale) ? std::numeric_limits<float>::quiet_NaN() : scale;
 }
 
 void mean_of_signs(std::span<const ScaledRow> rows, int divisor, std::span<const float> e,

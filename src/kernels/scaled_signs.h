@@ -60,7 +60,8 @@ void pack_signs(std::span<const float> p, HashWords zeros, std::span<std::uint64
 // Inf if x has one.
 double sum_abs(std::span<const float> x) noexcept;
 
-// C(p) = scale * sign(p): pack_signs, and the scale, which is not finite if p is not.
+// C(p) = scale * sign(p): pack_signs, and the scale, which is not finite if p is not. A NaN among
+// the p makes it the NaN of bits 0x7FC00000, whatever the NaN and the processor.
 float compress(std::span<const float> p, Norm norm, HashWords zeros,
                std::span<std::uint64_t> bits) noexcept;
 

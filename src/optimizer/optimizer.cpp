@@ -189,7 +189,10 @@ std::uint64_t Optimizer::state_floats() const noexcept {
 }
 
 std::vector<StateBuffer> Optimizer::state_buffers() {
-  if (!impl_->in_step) impl_->complete();
+  if (!impl_->in_step) {
+    impl_->complete();
+    impl_->space.before(impl_->options.stream);
+  }
   return impl_->method->state().buffers();
 }
 

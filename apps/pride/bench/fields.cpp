@@ -197,7 +197,7 @@ std::string rates_text(const CopyRates& rates, const std::string& gpu) {
 
 Fields fields_of(const GpuCell& cell) {
   return kind_field("gpu kernel") +
-         Fields{{"name", cell.name, "kernel", -14},
+         Fields{{"name", cell.name, "kernel", -18},
                 {"dtype", cell.dtype, "dtype", -8},
                 {"coords", cell.coords, "coordinates", 13}} +
          time_fields(cell.times, "us") +

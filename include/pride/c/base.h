@@ -12,7 +12,7 @@ extern "C" {
 
 /* This number grows when a function, an enumerator or a last member of a struct is added. Existing
  * ones keep meaning and place as long as the library's name ends in .so.1. */
-#define PRIDE_C_VERSION 8
+#define PRIDE_C_VERSION 9
 
 /* The result of every function that can fail. For all but PRIDE_OK and PRIDE_PENDING,
  * pride_last_error() returns the text. No C++ exception leaves the library. */
@@ -24,7 +24,8 @@ enum {
   PRIDE_NON_FINITE = 4, /* a gradient held NaN or Inf, on some rank */
   PRIDE_DATA_ERROR = 5, /* saved state that is damaged or of the wrong kind */
   PRIDE_NO_MEMORY = 6,
-  PRIDE_INTERNAL_ERROR = 7
+  PRIDE_INTERNAL_ERROR = 7,
+  PRIDE_NO_DEVICE_MEMORY = 8 /* since version 9; before, PRIDE_INTERNAL_ERROR */
 };
 
 /* Text of the calling thread's last failed call, valid until its next failed call; never NULL. */

@@ -16,6 +16,13 @@ PRIDE_API int pride_cuda_device(int32_t number, pride_device** out);
 /* Optimizers that were made with the device keep it open. */
 PRIDE_API void pride_device_destroy(pride_device* device);
 PRIDE_API const char* pride_device_name(const pride_device* device); /* "cuda:0 (...)" */
+/* What is called when an allocation finds the device full, before it is tried once more: it frees
+ * memory that the process keeps for later, and waits until that is done. It must not call libpride.
+ * If there is still no memory, the call returns PRIDE_NO_DEVICE_MEMORY. Set it before an optimizer
+ * uses the device. Since PRIDE_C_VERSION 9. */
+typedef void (*pride_make_room)(void* user);
+PRIDE_API int pride_device_set_make_room(pride_device* device, pride_make_room function,
+                                         void* user);
 /* Measures bytes per second of copies, for at least `seconds` each. memory: within the device's
  * memory, read and written. link: to or from page-locked memory of the host, whichever is slower.
  * Copies are of `bytes`; those to and from the host are of at most 256 MiB. It allocates twice

@@ -37,7 +37,8 @@ TEST_F(BenchGpu, KernelsStandBesideTheCopiesOfTheGpu) {
   const auto lines = lines_of(
       pride("bench kernels --device cuda --json --seconds 0.001 --reps 1 --sizes 1000,100000 "
             "--filter lion_signs|apply_signs"));
-  ASSERT_EQ(lines.size(), 1u + 2 * 3) << "lion_signs reads bfloat16, too";
+  ASSERT_EQ(lines.size(), 1u + 2 * 5)
+      << "lion_signs reads bfloat16, and zeros take a path of theirs";
   EXPECT_EQ(lines[0]["gpu"], "cuda:0 (Fake A)");
   for (const char* rate : {"memory", "to_host", "from_host"}) {
     EXPECT_GT(lines[0][concat(rate, "_bytes_per_s")], 0);
@@ -49,8 +50,10 @@ TEST_F(BenchGpu, KernelsStandBesideTheCopiesOfTheGpu) {
   }
   // gradient, momentum twice, a bit; and one word of faults
   EXPECT_NEAR(lines[1]["bytes_moved"].get<double>() / 1000, 12.125, 0.1);
-  EXPECT_EQ(lines[2]["dtype"], "bfloat16");
-  EXPECT_NEAR(lines[2]["bytes_moved"].get<double>() / 1000, 10.125, 0.1);
+  EXPECT_EQ(lines[1]["name"], "lion_signs");
+  EXPECT_EQ(lines[2]["name"], "lion_signs/zeros");
+  EXPECT_EQ(lines[3]["dtype"], "bfloat16");
+  EXPECT_NEAR(lines[3]["bytes_moved"].get<double>() / 1000, 10.125, 0.1);
   EXPECT_EQ(pride("bench kernels --device cuda --isa all").code, 2);
 }
 

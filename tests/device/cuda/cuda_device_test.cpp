@@ -245,7 +245,7 @@ TEST_P(CudaDevice, MemoryIsFreedAfterTheWorkThatUsesIt) {
 }
 
 TEST_P(CudaDevice, ThereIsNotSoMuchMemory) {
-  texts::expect_error<Error>(
+  texts::expect_error<OutOfMemory>(
       [&] { device().allocate(std::size_t{1} << 46); },
       {"cuda:0 (", "70368744177664 bytes: cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"});
   EXPECT_NO_THROW(finish());

@@ -8,7 +8,10 @@
 #include <thread>
 
 #include "device/cuda/machine.h"
+#include "pride/comm/thread_comm.h"
+#include "pride/device.h"
 #include "pride/error.h"
+#include "pride/optimizer.h"
 #include "support/texts.h"
 
 namespace pride {
@@ -70,19 +73,53 @@ TEST(CudaFaults, EveryCallThatFailsIsNamedWithItsDevice) {
   device->free(memory);
 }
 
+TEST(CudaFaults, AFullDeviceAsksForRoomOnce) {
+  for (const int pools : {1, 0}) {
+    fake().machine(2, pools);
+    const auto device = fake_device();
+    const char* call = pools == 1 ? "cuMemAllocAsync" : "cuMemAlloc";
+    int asked = 0;
+    pride::set_make_room(*device, [&] { ++asked; });
+    fake().fail(call, 2, 0);
+    device->free(device->allocate(1 << 20));
+    EXPECT_EQ(asked, 1);
+    texts::expect_error<OutOfMemory>(
+        [&] { device->allocate(std::size_t{1} << 41); },
+        {"cuda:0 (Fake A), 2199023255552 bytes: ", call, "CUDA_ERROR_OUT_OF_MEMORY"});
+    EXPECT_EQ(asked, 2);
+    fake().fail(call, 400, 0);
+    EXPECT_THROW(device->allocate(16), Error);
+    EXPECT_EQ(asked, 2) << "another error";
+    fake().fail(call, 2, 0);
+    auto* const x = static_cast<float*>(device->allocate(4));
+    EXPECT_EQ(asked, 3);
+    fake().fail(call, 2, 0);
+    launch_scale(*device, x, 1, 1);  // takes memory for jobs
+    EXPECT_EQ(asked, 4);
+    device->free(x);
+  }
+  fake().machine(2, 1);
+}
+
 TEST(CudaFaults, ADeviceThatCannotBeOpenedLeavesNothingBehind) {
-  for (const char* call : {"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent", "cuModuleLoadData",
-                           "cuModuleGetFunction", "cuStreamCreate", "cuEventCreate"}) {
+  for (const char* call :
+       {"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent", "cuModuleLoadData", "cuModuleGetFunction",
+        "cuCtxGetStreamPriorityRange", "cuStreamCreateWithPriority", "cuEventCreate"}) {
     fake().fail(call, 400, 0);
     const std::string error = texts::error_of<Error>([] { fake_device(); });
     EXPECT_NE(error.find(concat(call, " failed")), std::string::npos) << error;
     expect_nothing_left();
   }
-  EXPECT_NE(texts::error_of<Error>([] {
-              cuda::CudaDevice(fake().driver, 0, "no image");
-            }).find("cuda:0 (Fake A): cuModuleLoadData failed: CUDA_ERROR_INVALID_IMAGE"),
-            std::string::npos);
+  EXPECT_EQ(
+      texts::error_of<InvalidArgument>([] { cuda::CudaDevice(fake().driver, 0, "no image"); }),
+      "cuda:0 (Fake A): the driver, of CUDA 13.1, refuses the kernels: "
+      "CUDA_ERROR_INVALID_IMAGE");
   expect_nothing_left();
+}
+
+TEST(CudaFaults, TheQueueHasTheHighestPriority) {
+  fake_device();
+  EXPECT_EQ(fake().now().priority, -5);
 }
 
 TEST(CudaFaults, ThereIsNoSuchGpu) {
@@ -115,6 +152,28 @@ TEST(CudaFaults, ADeviceEndsWhileWorkIsQueued) {
     expect_nothing_left();
   }
   fake().machine(2, 1);
+}
+
+// The fill is long, and the caller's stream would overtake it.
+TEST(CudaFaults, TheCallersStreamFindsTheStateFilled) {
+  const std::shared_ptr<cuda::CudaDevice> device = fake_device();
+  run_world(1, [&](Communicator& comm) {
+    constexpr std::int64_t n = 1 << 24;
+    cuda::Stream caller = nullptr;
+    device->call([&] { fake().driver.cuStreamCreate.function(&caller, 1); });
+    Optimizer optimizer(comm, Layout({{"w", {n}}}), {.method = "dlion-vote", .device = device});
+    optimizer.set_stream(caller);
+    const StateBuffer state = optimizer.state_buffers().at(0);
+    float last = -1;
+    device->call([&] {
+      const cuda::Driver& driver = fake().driver;
+      const auto address = reinterpret_cast<cuda::Address>(&state.values.back());
+      EXPECT_EQ(driver.cuMemcpyDtoHAsync.function(&last, address, 4, caller), 0);
+      driver.cuStreamSynchronize.function(caller);
+      driver.cuStreamDestroy.function(caller);
+    });
+    EXPECT_EQ(last, 0);
+  });
 }
 
 TEST(CudaFaults, WaitingThreadsDoNotHoldUpTheCaller) {
@@ -154,6 +213,41 @@ TEST(CudaFaults, JobsOfQueuedLaunchesKeepTheirPlace) {
   device->wait(device->record());
   for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(values[i], static_cast<float>(i)) << i;
   device->free(x);
+}
+
+TEST(CudaFaults, ThreadsShareTheQueue) {
+  const auto device = fake_device();
+  constexpr std::size_t n_threads = 3, n_jobs = 300;
+  constexpr int n_launches = 1000;  // of some 10,000 bytes: the ring of 1 MiB is filled many times
+  std::array<std::vector<float>, n_threads> values;
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < n_threads; ++t) {
+    threads.emplace_back([&, t] {
+      values[t].assign(n_jobs, 1 + static_cast<float>(t));
+      auto* const x = static_cast<float*>(device->allocate(4 * n_jobs));
+      device->copy_in(x, values[t].data(), 4 * n_jobs);
+      std::vector<device::Scale> jobs(n_jobs);
+      std::vector<device::u64> first{0};
+      for (int i = 0; i < n_launches; ++i) {
+        for (std::size_t j = 0; j < n_jobs; ++j) {
+          jobs[j] = {.x = {x + j, nullptr}, .n = 1, .factor = i % 2 == 0 ? 2.0f : 0.5f};
+          if (i == 0) first.push_back(j + 1);
+        }
+        device->after(nullptr);
+        device->launch({.kernel = Kernel::k_scale,
+                        .jobs = std::as_bytes(std::span<const device::Scale>(jobs)),
+                        .first = first});
+        device->before(nullptr);
+      }
+      device->copy_out(values[t].data(), x, 4 * n_jobs);
+      device->wait(device->record());
+      device->free(x);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t t = 0; t < n_threads; ++t) {
+    for (const float x : values[t]) ASSERT_EQ(x, 1 + static_cast<float>(t));
+  }
 }
 
 TEST(CudaFaults, TheCallersContextIsCurrentAgain) {

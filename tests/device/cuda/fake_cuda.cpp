@@ -38,7 +38,8 @@ void fake_cuda_state(FakeCudaState* state) {
             .contexts = retained,
             .waiting = w.waiting,
             .launches = w.launches,
-            .grid = w.grid};
+            .grid = w.grid,
+            .priority = w.priority};
 }
 
 void fake_cuda_fail(const char* call, int result, int calls) {
@@ -78,6 +79,7 @@ int cuGetErrorName(int error, const char** name) {
           : error == kNoDevice  ? "CUDA_ERROR_NO_DEVICE"
           : error == kBadHandle ? "CUDA_ERROR_INVALID_HANDLE"
           : error == kBadImage  ? "CUDA_ERROR_INVALID_IMAGE"
+          : error == kNewerPtx  ? "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
                                 : nullptr;
   return *name == nullptr ? kInvalidValue : kOk;
 }

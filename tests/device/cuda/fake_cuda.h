@@ -11,6 +11,7 @@ struct FakeCudaState {
   int waiting;                             // threads in cuEventSynchronize
   int launches;
   unsigned grid;  // of the last launch
+  int priority;   // of the last stream
 };
 
 extern "C" {

@@ -42,6 +42,7 @@ int allocate(std::map<std::uintptr_t, std::size_t>& blocks, std::uintptr_t* addr
              std::size_t bytes) {
   if (bytes > std::size_t{1} << 40) return kNoMemory;
   void* const memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  std::memset(memory, 0xA5, std::min(bytes, std::size_t{1} << 26));  // a GPU's memory is not zero
   *address = reinterpret_cast<std::uintptr_t>(memory);
   blocks[*address] = bytes;
   return kOk;

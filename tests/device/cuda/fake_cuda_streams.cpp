@@ -81,15 +81,24 @@ int enqueue(void* handle, std::function<void()> work) {
 
 extern "C" {
 
-int cuStreamCreate(void** handle, unsigned) {
+int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   const std::lock_guard lock(world().mutex);
-  if (const int result = needs_context("cuStreamCreate"); result != kOk) return result;
+  *least = 0, *greatest = -5;
+  return needs_context("cuCtxGetStreamPriorityRange");
+}
+int cuStreamCreateWithPriority(void** handle, unsigned, int priority) {
+  const std::lock_guard lock(world().mutex);
+  if (const int result = needs_context("cuStreamCreateWithPriority"); result != kOk) return result;
+  world().priority = priority;
   auto stream = std::make_unique<FakeStream>();
   stream->context = current();
   *handle = stream.get();
   stream->thread = std::thread([s = stream.get()] { run_stream(*s); });
   world().streams[*handle] = std::move(stream);
   return kOk;
+}
+int cuStreamCreate(void** handle, unsigned flags) {
+  return cuStreamCreateWithPriority(handle, flags, 0);
 }
 int cuStreamDestroy_v2(void* handle) {
   std::unique_ptr<FakeStream> stream;

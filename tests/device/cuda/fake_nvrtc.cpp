@@ -30,11 +30,11 @@ int nvrtcVersion(int* major, int* minor) {
   return 0;
 }
 int nvrtcGetNumSupportedArchs(int* n) {
-  *n = 3;
+  *n = 5;
   return 0;
 }
 int nvrtcGetSupportedArchs(int* all) {
-  const int known[] = {75, 80, 90};
+  const int known[] = {75, 80, 90, 100, 101};
   std::copy(std::begin(known), std::end(known), all);
   return 0;
 }
@@ -54,7 +54,7 @@ int nvrtcCompileProgram(void* handle, int n, const char* const* options) {
   ++compiled;
   auto& program = *static_cast<Program*>(handle);
   if (program.source.find("#error") != std::string::npos) {
-    program.log = "bodies.h(7): error: planned";
+    program.log = "a warning\nbodies.h(7): error: planned\n  the line\nbodies.h(8): error";
     return 6;
   }
   program.result = "fake";

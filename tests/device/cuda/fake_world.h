@@ -17,8 +17,8 @@
 namespace pride::fake_cuda {
 
 constexpr int kOk = 0, kInvalidValue = 1, kNoMemory = 2, kNoDevice = 100, kBadDevice = 101,
-              kBadImage = 200, kBadContext = 201, kBadHandle = 400, kNotFound = 500,
-              kNotReady = 600;
+              kBadImage = 200, kNewerPtx = 222, kBadContext = 201, kBadHandle = 400,
+              kNotFound = 500, kNotReady = 600;
 
 struct FakeContext {
   int gpu = 0, retained = 0;
@@ -49,6 +49,7 @@ struct World {
   std::string failing;
   int failure = 0, calls_before = 0;
   int waiting = 0;
+  int priority = 0;
   int launches = 0;
   std::map<std::string, int> calls;  // by name, as for planned()
   unsigned grid = 0;

@@ -11,6 +11,7 @@
 #include "device/cuda/machine.h"
 #include "device/kernel_image.h"
 #include "pride/error.h"
+#include "support/texts.h"
 
 namespace pride {
 namespace {
@@ -113,6 +114,15 @@ TEST_F(KernelCache, WarnsOnceOfAFolderThatCannotBeWritten) {
       << first.warning;
   EXPECT_EQ(second.warning, "");
   EXPECT_TRUE(second.bytes->starts_with("fake"));
+}
+
+TEST_F(KernelCache, KeepsTheLogOfACompilationThatFailed) {
+  const std::string error = texts::error_of<InvalidArgument>([&] { image("#error"); });
+  EXPECT_TRUE(error.ends_with(concat("the whole log: ", (folder_ / "nvrtc.log").string())))
+      << error;
+  std::ifstream file(folder_ / "nvrtc.log");
+  const std::string log((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_TRUE(log.ends_with("bodies.h(8): error")) << log;
 }
 
 TEST_F(KernelCache, LeavesNoUnfinishedFile) {

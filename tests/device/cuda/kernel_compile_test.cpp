@@ -7,7 +7,7 @@
 #include <iomanip>
 #include <iostream>
 #include <map>
-#include <optional>
+#include <memory>
 
 #include "device/cuda/cubin.h"
 #include "device/device.h"
@@ -24,12 +24,12 @@ std::uint32_t most_registers(std::string_view kernel) {
   return kernel == "pride_compress" ? 128 : 80;
 }
 
-const std::optional<cuda::Nvrtc>& nvrtc_here() {
-  static const auto found = []() -> std::optional<cuda::Nvrtc> {
+const std::shared_ptr<const cuda::Nvrtc>& nvrtc_here() {
+  static const auto found = []() -> std::shared_ptr<const cuda::Nvrtc> {
     try {
       return cuda::find_nvrtc();
     } catch (const InvalidArgument&) {
-      return std::nullopt;
+      return nullptr;
     }
   }();
   return found;
@@ -75,7 +75,7 @@ TEST(Kernels, CompileToPtxForAYoungerChip) {
 TEST(Kernels, AFaultInTheSourceIsNamedWithItsLine) {
   if (!nvrtc_here()) GTEST_SKIP() << "no NVRTC here";
   const cuda::Target target = nvrtc_here()->target_of(nvrtc_here()->architectures().back());
-  texts::expect_error<Error>(
+  texts::expect_error<InvalidArgument>(
       [&] {
         nvrtc_here()->compile("#line 1 \"bodies.h\"\n__global__ void f() {\n  unknown();\n}\n",
                               target);

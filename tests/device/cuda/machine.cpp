@@ -3,8 +3,7 @@
 
 #include <filesystem>
 
-#include "device/kernel_cache.h"
-#include "device/kernel_image.h"
+#include "device/kernel_loading.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -17,10 +16,7 @@ Function control(const Library& library, const char* name) {
 
 std::shared_ptr<cuda::CudaDevice> gpu_device() {
   const cuda::Driver& driver = cuda::driver();
-  const int chip = cuda::gpu_facts(driver, 0).chip;
-  const cuda::KernelImage image =
-      cuda::kernel_image(cuda::find_nvrtc(), chip, cuda::kernel_source(), cuda::cache_folder());
-  return std::make_shared<cuda::CudaDevice>(driver, 0, *image.bytes);
+  return cuda::load_device(driver, 0, cuda::nvrtc_candidates(loaded_libraries())).device;
 }
 
 }  // namespace

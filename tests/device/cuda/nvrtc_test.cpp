@@ -91,8 +91,8 @@ TEST_F(NvrtcSearch, TakesTheNamedOneAlone) {
   file("toolkit/lib64/libnvrtc.so.13");
   const std::string mine = beside_this_program(PRIDE_FAKE_NVRTC);
   const Variable named("PRIDE_NVRTC", mine.c_str());
-  EXPECT_EQ(cuda::find_nvrtc().path(), mine);
-  EXPECT_EQ(cuda::find_nvrtc().version(), "13.1");
+  EXPECT_EQ(cuda::find_nvrtc()->path(), mine);
+  EXPECT_EQ(cuda::find_nvrtc()->version(), "13.1");
   const Variable missing("PRIDE_NVRTC", "/nowhere/libnvrtc.so");
   EXPECT_THROW(cuda::find_nvrtc(), InvalidArgument);
 }
@@ -110,15 +110,19 @@ TEST(Nvrtc, KnowsWhatToCompileForAChip) {
   const cuda::Nvrtc nvrtc(beside_this_program(PRIDE_FAKE_NVRTC));
   EXPECT_EQ(nvrtc.target_of(80).option(), "sm_80");
   EXPECT_EQ(nvrtc.target_of(86).option(), "compute_80");
-  EXPECT_EQ(nvrtc.target_of(120).option(), "compute_90");
+  EXPECT_EQ(nvrtc.target_of(101).option(), "sm_101");
+  EXPECT_EQ(nvrtc.target_of(103).option(), "compute_100");
+  EXPECT_EQ(nvrtc.target_of(120).option(), "compute_100");
   EXPECT_THROW(nvrtc.target_of(61), InvalidArgument);
 }
 
-TEST(Nvrtc, GivesItsTextWhereCompilingFails) {
+TEST(Nvrtc, GivesItsFirstErrorWhereCompilingFails) {
   const cuda::Nvrtc nvrtc(beside_this_program(PRIDE_FAKE_NVRTC));
-  texts::expect_error<Error>(
-      [&] { nvrtc.compile("#error", nvrtc.target_of(80)); },
-      {"sm_80 failed: NVRTC_ERROR_COMPILATION\nbodies.h(7): error: planned"});
+  const std::string error =
+      texts::error_of<InvalidArgument>([&] { nvrtc.compile("#error", nvrtc.target_of(80)); });
+  EXPECT_EQ(error, nvrtc.path() +
+                       ": NVRTC 13.1 does not compile the kernels for sm_80: "
+                       "NVRTC_ERROR_COMPILATION, bodies.h(7): error: planned");
 }
 
 TEST(CudaDriver, SaysWhatIsMissing) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <bit>
 #include <cmath>
 #include <exception>
 #include <functional>
@@ -62,6 +63,8 @@ void atomicMin(unsigned* at, unsigned value) {
   while (value < old && !word.compare_exchange_weak(old, value)) continue;
 }
 
+unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 float __fsqrt_rn(float x) { return std::sqrt(x); }
 double __dsqrt_rn(double x) { return std::sqrt(x); }
 int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }

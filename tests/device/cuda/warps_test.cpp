@@ -6,6 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <bit>
+
 #include "bench/device/job_cases.h"
 
 namespace pride {
@@ -28,6 +31,24 @@ TEST(Warps, GiveTheHostsBits) {
           << name_of(kernel) << ", seed " << seed;
     }
   }
+}
+
+TEST(Warps, AScaleThatIsNoNumberIsTheHostKernelsNaN) {
+  const float g[3] = {1, std::bit_cast<float>(0xFFC01234U), 2}, zeros[3] = {};
+  float scale = 0;
+  device::u64 bits = 0;
+  std::uint32_t fault = device::kNoTensor;
+  device::Compress job{};
+  job.g = {g, device::kFloat32, 1, nullptr};
+  job.m = job.e = zeros;
+  job.bits = &bits, job.scales = &scale;
+  job.size = 3, job.n = device::kChunk;
+  job.f = {0.9f, 1, 1};
+  job.fault = {&fault, 5};
+  const device::u64 first[2] = {0, 1};
+  run_as_warps("compress", &job, first, 1, 1);
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(scale), 0x7FC00000U);
+  EXPECT_EQ(fault, 5U);
 }
 
 TEST(Warps, FindTheJobOfEachChunkAmongMany) {

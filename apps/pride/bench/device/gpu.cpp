@@ -45,6 +45,12 @@ bool reads_bfloat16(Kernel kernel) {
          kernel == Kernel::k_widen || kernel == Kernel::k_check;
 }
 
+// A word of signs with a zero takes longer: its bit comes from a hash.
+bool hashes_zeros(Kernel kernel) {
+  return kernel == Kernel::k_lion_signs || kernel == Kernel::k_pack_signs ||
+         kernel == Kernel::k_compress;
+}
+
 std::size_t wrong_arrays(Device& device, Kernel kernel, std::size_t n, device::u32 dtype) {
   const std::size_t sizes[] = {std::min(n, kMostChecked)};
   const JobOptions options{.dtype = dtype};
@@ -59,15 +65,16 @@ std::size_t wrong_arrays(Device& device, Kernel kernel, std::size_t n, device::u
   return wrong;
 }
 
-GpuCell measured(Device& device, Kernel kernel, std::size_t n, device::u32 dtype,
+GpuCell measured(Device& device, Kernel kernel, std::size_t n, const JobOptions& options,
                  const KernelBench& how, double copy_rate) {
-  GpuCell cell{.name = name_of(kernel),
+  const device::u32 dtype = *options.dtype;
+  GpuCell cell{.name = concat(name_of(kernel), options.zeros ? "/zeros" : ""),
                .dtype = dtype == device::kFloat32 ? "float32" : "bfloat16",
                .coords = n};
   cell.wrong_arrays = wrong_arrays(device, kernel, n, dtype);
   JobMemory memory(&device);
   const std::size_t sizes[] = {n};
-  const Jobs jobs = random_jobs(kernel, sizes, {.period = kPeriod, .dtype = dtype}, memory);
+  const Jobs jobs = random_jobs(kernel, sizes, options, memory);
   cell.bytes = static_cast<double>(memory.bytes()) + written_again(kernel) * static_cast<double>(n);
   cell.copy_s = cell.bytes / copy_rate;
   cell.times = times_of(device::seconds_of_calls(device, how.seconds, how.least,
@@ -92,9 +99,12 @@ void bench_gpu_kernels(Device& device, const KernelBench& how, const std::string
     for (const KernelRow& row : matching_rows(rows, pattern)) {
       const auto at = std::ranges::find(rows, row.name, &KernelRow::name);
       const auto kernel = static_cast<Kernel>(at - rows.begin());
-      done(measured(device, kernel, n, device::kFloat32, how, copy_rate));
-      if (reads_bfloat16(kernel)) {
-        done(measured(device, kernel, n, device::kBFloat16, how, copy_rate));
+      for (const device::u32 dtype : {device::kFloat32, device::kBFloat16}) {
+        if (dtype == device::kBFloat16 && !reads_bfloat16(kernel)) continue;
+        JobOptions options{.period = kPeriod, .dtype = dtype, .zeros = false};
+        done(measured(device, kernel, n, options, how, copy_rate));
+        options.zeros = true;
+        if (hashes_zeros(kernel)) done(measured(device, kernel, n, options, how, copy_rate));
       }
     }
   }

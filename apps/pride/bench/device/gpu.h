@@ -32,8 +32,9 @@ struct GpuCell {
 };
 
 // Measures the kernels that matching_rows() selects by `pattern`, at each of how.sizes: with
-// float32, and with bfloat16 if they read it. Short launches are repeated without a pause; times
-// are per launch. Calls `done` after each cell. Throws as matching_rows().
+// float32, and with bfloat16 if they read it. Values are not 0; where zeros take longer, rows
+// NAME/zeros have one in eight. Short launches are repeated without a pause; times are per launch.
+// Calls `done` after each cell. Throws as matching_rows().
 void bench_gpu_kernels(Device& device, const KernelBench& how, const std::string& pattern,
                        double copy_rate, const std::function<void(const GpuCell&)>& done);
 

@@ -58,6 +58,7 @@ struct JobOptions {
   std::uint32_t seed = 1;
   std::size_t period = 0;              // drawn values of an array, then repeated; 0: all are drawn
   std::optional<device::u32> dtype{};  // of gradients and parameters; null: any
+  bool zeros = true;                   // one value in eight is a zero
 };
 // Makes a job for each size.
 Jobs random_jobs(device::Kernel kernel, std::span<const std::size_t> sizes,

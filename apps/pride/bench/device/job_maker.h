@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -20,10 +21,10 @@ class JobMaker {
 
   std::size_t n = 0;  // coordinates of the next job
 
-  // In (-1, 1); one in eight is a zero of either sign, one in 64 is a denormal.
+  // In (-1, 1); one in eight may be a zero of either sign, one in 64 is a denormal.
   float value() {
     const std::uint32_t which = word();
-    if (which % 8 == 0) return which & 256 ? -0.0f : 0.0f;
+    if (options_.zeros && which % 8 == 0) return which & 256 ? -0.0f : 0.0f;
     const float x = std::uniform_real_distribution<float>(-1, 1)(random_);
     return which % 64 == 1 ? x * 0x1p-140f : x;
   }
@@ -92,13 +93,13 @@ class JobMaker {
     const std::uint32_t fault[1] = {kind == 0 ? 7 : kNoTensor};
     return kind == 3 ? nullptr : memory_.array<std::uint32_t>(fault);
   }
-  // In one of two jobs, one value is NaN or Inf.
+  // In one of two jobs, one value is Inf or a NaN that no processor makes.
   Values broken_values() {
     if (word() % 2 == 0 || options_.period != 0) return values();
     std::vector<float> x(n);
     for (float& y : x) y = value();
-    using Limits = std::numeric_limits<float>;
-    x[word() % n] = word() % 2 == 0 ? Limits::infinity() : -Limits::quiet_NaN();
+    x[word() % n] = word() % 2 == 0 ? std::numeric_limits<float>::infinity()
+                                    : std::bit_cast<float>(0xFFC01234U);
     return {memory_.array<float>(x), kFloat32, 1.0f, scale_word()};
   }
   Betas betas() { return {0.9f, 0.1f, 0.99f, 0.01f}; }
