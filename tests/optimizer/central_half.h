@@ -53,6 +53,7 @@ struct Half {
         prepare(flight.parts[k], ctx, flight.wires[k]);
       }
       method->encode(buckets[b], ctx, flight);
+      method->end_bucket(ctx, flight);
     }
     return central.ballot(ctx, voter, flights);
   }

@@ -65,6 +65,9 @@ class ExchangeOnly final : public Method {
       std::ranges::fill(flight.wire(k).room.span(), std::byte{0});
     }
   }
+  void end_bucket(const StepContext& ctx, Flight& flight) override {
+    if (!only_exchange_) method_->end_bucket(ctx, flight);
+  }
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {
     method_->serve(part, shard, up, round, reply);
