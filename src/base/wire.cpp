@@ -17,8 +17,14 @@ void ByteBuffer::resize(std::size_t n_bytes, Memory& frames) {
   size_ = n_bytes;
 }
 
+void ByteBuffer::point_at(const ByteBuffer& whole, std::size_t first, std::size_t n_bytes) {
+  data_ = {whole.data_, whole.data_.get() + first};
+  size_ = n_bytes;
+  capacity_ = 0;
+}
+
 std::size_t Wire::capacity_bytes() const noexcept {
-  std::size_t bytes = room.capacity() + pending.capacity() + fault.capacity();
+  std::size_t bytes = block.capacity() + room.capacity() + pending.capacity() + fault.capacity();
   for (const auto* list : {&up, &down}) {
     for (const ByteBuffer& b : *list) bytes += b.capacity();
   }

@@ -19,6 +19,8 @@ class ByteBuffer {
  public:
   void resize(std::size_t n_bytes);
   void resize(std::size_t n_bytes, Memory& frames);  // from frames.frame()
+  // Bytes of another buffer, whose memory stays while this needs it.
+  void point_at(const ByteBuffer& whole, std::size_t first, std::size_t n_bytes);
   std::span<std::byte> span() noexcept { return {data_.get(), size_}; }
   std::span<const std::byte> span() const noexcept { return {data_.get(), size_}; }
   std::span<float> floats() noexcept {
@@ -28,7 +30,7 @@ class ByteBuffer {
     return {reinterpret_cast<const float*>(data_.get()), size_ / sizeof(float)};
   }
   std::size_t size() const noexcept { return size_; }
-  std::size_t capacity() const noexcept { return capacity_; }
+  std::size_t capacity() const noexcept { return capacity_; }  // of its own memory
 
  private:
   std::shared_ptr<std::byte[]> data_;
@@ -50,6 +52,7 @@ struct NonFinite {
 // `down`.
 struct Wire {
   std::vector<ByteBuffer> up, down;                 // heads
+  ByteBuffer block;                                 // with a device: memory of `up`, in its order
   std::vector<std::span<const std::byte>> up_body;  // bodies, sent without a copy
   std::vector<std::span<std::byte>> down_body;      // receive buffers of the results' bodies
   ByteBuffer room;                                  // scratch memory of the method: bodies, sums

@@ -285,7 +285,8 @@ void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight)
   flight.grad = direction();
   const StepContext& outer = outer_context(ctx);
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-    mark_unused(flight.parts[k], outer, flight.wires[k]);
+    flight.wires[k].unused = outer.unused;
+    mark_unused(flight.parts[k], flight.wires[k]);
   }
   outer_->encode(b, outer, flight);
   if (fragments_.delay() == 0) return;

@@ -16,6 +16,9 @@ namespace pride {
 void end_bucket(Space& space, Method& method, Flight& flight, const StepContext& ctx) {
   if (flight.parts.empty()) return;
   space.wait(flight.encoded);
+  for (std::size_t k = 0; k < flight.parts.size() && !space.is_host(); ++k) {
+    mark_unused(flight.parts[k], flight.wires[k]);  // a device's copy may have changed them
+  }
   method.end_bucket(ctx, flight);
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
     Wire& wire = flight.wires[k];

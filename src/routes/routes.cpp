@@ -231,6 +231,26 @@ void Exchange::native() {
 
 // --- All. ---------------------------------------------------------------------------------------
 
+namespace {
+
+// With a device all frames lie in one block, so that one copy brings them.
+void size_up(const Part& part, Memory& memory, Wire& wire) {
+  const auto bytes = [&](std::size_t j) { return part.up.bytes(part.shards[j]); };
+  std::size_t all = 0;
+  for (std::size_t j = 0; j < wire.up.size(); ++j) {
+    if (memory.is_host()) wire.up[j].resize(bytes(j), memory);
+    all += align_up(bytes(j));
+  }
+  if (memory.is_host()) return;
+  wire.block.resize(all, memory);
+  for (std::size_t j = 0, at = 0; j < wire.up.size(); ++j) {
+    wire.up[j].point_at(wire.block, at, bytes(j));
+    at += align_up(bytes(j));
+  }
+}
+
+}  // namespace
+
 void prepare(const Part& part, const StepContext& ctx, Wire& wire) {
   const std::size_t n = part.shards.size();
   wire.up.resize(n);
@@ -244,23 +264,22 @@ void prepare(const Part& part, const StepContext& ctx, Wire& wire) {
     if (part.up.width == 0) wire.up_body[j] = {};
     if (part.down.width == 0) wire.down_body[j] = {};
     wire.down[j].resize(part.down.bytes ? part.down.bytes(shard) : 0, *ctx.memory);
-    if (!part.up.bytes || !part.up.sized) continue;
-    wire.up[j].resize(part.up.bytes(shard), *ctx.memory);
   }
+  if (part.up.bytes && part.up.sized) size_up(part, *ctx.memory, wire);
   wire.fault.resize(sizeof(std::uint32_t), *ctx.memory);
   wire.fault_word() = Wire::kNoTensor;
-  mark_unused(part, ctx, wire);
+  wire.unused = ctx.unused;
+  mark_unused(part, wire);
 }
 
-void mark_unused(const Part& part, const StepContext& ctx, Wire& wire) {
-  wire.unused = ctx.unused;
+void mark_unused(const Part& part, Wire& wire) {
   if (!part.up.bytes || !part.up.sized || !part.up.unused_bits) return;
   for (std::size_t j = 0; j < part.shards.size(); ++j) {
     const Shard& shard = part.shards[j];
     const auto unused = unused_bits(wire.up[j].span().data(), shard);
     std::ranges::fill(unused, std::uint64_t{0});
     for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
-      if (ctx.is_unused(shard.pieces[k].tensor)) set_bit(unused, k);
+      if (wire.unused[shard.pieces[k].tensor] != 0) set_bit(unused, k);
     }
   }
 }

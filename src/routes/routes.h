@@ -22,9 +22,9 @@ struct Scratch {
 // Sizes the frames of the part, and sets the unused bits of this rank.
 void prepare(const Part& part, const StepContext& ctx, Wire& wire);
 
-// Sets the unused bits of this rank in all frames that have them, and for the check of results.
-// ctx.unused must not change for these tensors until the exchange is over.
-void mark_unused(const Part& part, const StepContext& ctx, Wire& wire);
+// Sets the bits of wire.unused in all frames that have them. wire.unused must not change for these
+// tensors until the exchange is over.
+void mark_unused(const Part& part, Wire& wire);
 
 // wire.up -> wire.down, through the server of each shard. Afterwards wire.non_finite is the same on
 // all ranks; if it is set, wire.down is unspecified. Collective. Throws CommError.

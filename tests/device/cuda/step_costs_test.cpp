@@ -115,6 +115,17 @@ TEST(StepCosts, OneLaunchOfEachKernelForABucketOfAllShards) {
   EXPECT_EQ(calls_of({.bucket_coords = 1024}, {"cuLaunchKernel"}), Calls{8});  // of four buckets
 }
 
+// Of signs and levels, and of the word of faults.
+TEST(StepCosts, OneCopyToTheHostForTheFramesOfABucket) {
+  const auto copies = [](const std::string& method) {
+    return calls_of({.method = method}, {"cuMemcpyDtoHAsync"});
+  };
+  EXPECT_EQ(copies("dlion-vote:route=sharded"), Calls{2});
+  EXPECT_EQ(copies("lion-cub:granularity=block,shared=no,sync=none,route=sharded"), Calls{2});
+  if (!rules::has_blas()) return;
+  EXPECT_EQ(copies("turn-muon"), Calls{2});
+}
+
 TEST(StepCosts, TheQueueAndTheCallerWaitForEachOtherOnceAStep) {
   for (const bool one_by_one : {false, true}) {
     EXPECT_EQ(calls_of({.one_by_one = one_by_one}, {"cuStreamWaitEvent"}), Calls{2});
