@@ -11,112 +11,16 @@
 
 #include "base/wire.h"
 #include "base/words.h"
-#include "device/device_space.h"
+#include "device/both_spaces.h"
 #include "pride/bf16.h"
 #include "pride/float16.h"
-#include "support/test_device.h"
 
 namespace pride::space_test {
 namespace {
 
-using testing::OnDevice;
-using testing::TestDevice;
-
 constexpr std::size_t kSizes[] = {1, 3, 63, 64, 65, 255, 256, 257, 1000, 4095, 4097};
 constexpr kernels::Blend kBlend{0.9f, 0.1f, 0.99f, 0.01f};
 constexpr kernels::Step kStep{0.999f, 0.0137f};
-
-// One call on both spaces, with memory of each and the same content.
-class Both {
- public:
-  explicit Both(std::uint32_t seed) : random_(seed) {}
-
-  // Some are zeros, denormal, large or, if they may be, not finite.
-  std::vector<float> floats(std::size_t n, bool finite = true) {
-    std::vector<float> x(n);
-    for (float& y : x) {
-      const auto kind = random_() % 40;
-      y = (static_cast<float>(random_() >> 8) * 0x1p-24f - 0.5f) * (kind < 4 ? 1e30f : 1.0f);
-      if (kind == 5) y = 0.0f;
-      if (kind == 6) y = -0.0f;
-      if (kind == 7) y *= 1e-39f;
-      if (kind == 8 && !finite && random_() % 8 == 0) y = std::numeric_limits<float>::infinity();
-      if (kind == 9 && !finite && random_() % 8 == 0) y = std::nanf("");
-    }
-    return x;
-  }
-  std::vector<std::uint64_t> words(std::size_t n) {
-    std::vector<std::uint64_t> x(words_for(n));
-    for (std::uint64_t& y : x) y = std::uint64_t{random_()} << 32 | random_();
-    return x;
-  }
-  std::uint32_t below(std::uint32_t n) { return random_() % n; }
-
-  TestDevice device;
-  DeviceSpace on{std::shared_ptr<Device>(&device, [](Device*) {})};
-
- private:
-  std::mt19937 random_;
-};
-
-// The same values in both memories.
-template <typename T>
-class Pair {
- public:
-  Pair(Both& both, std::vector<T> values)
-      : host(std::move(values)), device_(both.device, std::span<const T>(host)) {}
-  std::span<T> at(bool on_device) { return on_device ? device_.span() : std::span(host); }
-  void expect_equal(const char* what, std::size_t n) {
-    const std::vector<T> got = device_.get();
-    EXPECT_TRUE(std::memcmp(got.data(), host.data(), sizeof(T) * host.size()) == 0)
-        << what << ", n = " << n;
-  }
-  std::vector<T> host;
-
- private:
-  OnDevice<T> device_;
-};
-
-// A gradient in a dtype of its own; on the device a part of its factor may lie there.
-class Gradient {
- public:
-  Gradient(Both& both, std::vector<float> values, DType dtype, float factor)
-      : n_(values.size()),
-        dtype_(dtype),
-        factor_(factor),
-        bytes_(both, bytes_of(values, dtype)),
-        scaled_(both.below(2) == 0),
-        scale_(both, {0.7f}) {}
-  Values at(bool on_device) {
-    const float factor = scaled_ && !on_device ? factor_ * scale_.host[0] : factor_;
-    const float* const scale = scaled_ && on_device ? scale_.at(true).data() : nullptr;
-    return {bytes_.at(on_device).data(), n_, dtype_, factor, scale};
-  }
-
- private:
-  static std::vector<std::byte> bytes_of(std::span<const float> x, DType dtype) {
-    std::vector<std::byte> bytes(x.size() * size_of(dtype));
-    void* const at = bytes.data();
-    if (dtype == DType::kFloat32) std::memcpy(at, x.data(), bytes.size());
-    if (dtype == DType::kBFloat16) to_bf16(x, {static_cast<BFloat16*>(at), x.size()});
-    if (dtype == DType::kFloat16) to_float16(x, {static_cast<Float16*>(at), x.size()});
-    return bytes;
-  }
-  std::size_t n_;
-  DType dtype_;
-  float factor_;
-  Pair<std::byte> bytes_;
-  bool scaled_;
-  Pair<float> scale_;
-};
-
-// Calls body(space, on_device) for both, and waits.
-template <typename Body>
-void run(Both& both, const Body& body) {
-  body(Space::host(), false);
-  body(both.on, true);
-  both.on.wait(both.on.record());
-}
 
 template <typename Body>
 void for_sizes(const Body& body) {
@@ -227,72 +131,6 @@ TEST(DeviceKernels, MoveAsTheHost) {
     for (Pair<float>* each : {&a, &b, &c}) each->expect_equal("a chain", n);
     poisoned.expect_equal("poison", n);
   });
-}
-
-// A call on a part of what a longer one has touched, before the same kernel on another part.
-TEST(DeviceKernels, DependOnPartsOfLongerRanges) {
-  Both both(3);
-  const std::size_t n = 4000;
-  Pair<float> x(both, both.floats(n)), y(both, both.floats(n));
-  run(both, [&](Space& space, bool on) {
-    const auto all = x.at(on), out = y.at(on);
-    space.fill(out.first(10), 1);
-    space.sum(all, all, all);
-    space.sum(all.subspan(8, 16), all.subspan(8, 16), all.subspan(8, 16));
-    space.fill(all.subspan(2000, 100), 0.25f);  // after the sums, not with the first fill
-    space.sum(all.first(500), all.subspan(1990, 500), out.first(500));
-  });
-  x.expect_equal("x", n);
-  y.expect_equal("y", n);
-}
-
-// Three sums of each of ten tensors, where each sum needs the one before: three launches.
-TEST(DeviceKernels, MergeCallsThatDoNotDependOnEachOther) {
-  Both both(3);
-  Pair<float> x(both, both.floats(1000)), y(both, both.floats(1000));
-  run(both, [&](Space& space, bool on) {
-    for (std::size_t t = 0; t < 10; ++t) {
-      const auto part = x.at(on).subspan(100 * t, 100), shared = y.at(on).first(100);
-      for (int k = 0; k < 3; ++k) space.sum(part, shared, part);
-    }
-  });
-  EXPECT_EQ(both.device.launches, 3);
-  x.expect_equal("x", 1000);
-}
-
-// Several calls note faults in a word; a call whose guard is that word comes after them.
-TEST(DeviceKernels, MergeNotesButNotTheirGuards) {
-  Both both(3);
-  const std::size_t n = 100;
-  Pair<float> x(both, both.floats(3 * n)), y(both, both.floats(3 * n));
-  Pair<std::uint64_t> bits(both, both.words(5 * 128));
-  Pair<std::uint32_t> faults(both, {2, Wire::kNoTensor});
-  run(both, [&](Space& space, bool on) {
-    std::uint32_t* const words = faults.at(on).data();
-    for (std::uint32_t t = 0; t < 3; ++t) {
-      const auto signs = bits.at(on).subspan(2 * t, 2);
-      space.pack_signs(x.at(on).subspan(n * t, n), {}, signs, words, {words + 1, 9 - t});
-    }
-    space.pack_signs(y.at(on).first(n), {}, bits.at(on).subspan(6, 2), words + 1, {words + 1, 5});
-  });
-  EXPECT_EQ(both.device.launches, 2);
-  bits.expect_equal("bits", n);
-  faults.expect_equal("faults", n);
-}
-
-// The queue waits when something is queued: once for a stream, and for each of several.
-TEST(DeviceSpace, WaitsForTheCallersStreamsOnceBeforeItsNextWork) {
-  Both both(3);
-  Pair<float> x(both, both.floats(100));
-  int a = 0, b = 0;
-  both.on.scale(2, x.at(true));
-  for (void* stream : {&a, &a, &b, &b}) both.on.after(stream);
-  both.on.scale(2, x.at(true));
-  EXPECT_EQ(both.device.awaited, (std::vector<void*>{&a}));
-  both.on.record();
-  EXPECT_EQ(both.device.awaited, (std::vector<void*>{&a, &b}));
-  both.on.wait(both.on.record());
-  EXPECT_EQ(both.device.awaited.size(), 2u);
 }
 
 TEST(DeviceKernels, RoundMastersAsTheHost) {
