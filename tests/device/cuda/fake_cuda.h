@@ -19,6 +19,9 @@ void fake_cuda_state(FakeCudaState* state);
 void fake_cuda_fail(const char* call, int result, int calls);
 // While held, streams start nothing.
 void fake_cuda_hold(int held);
+// The kernel of this name, "scale", leaves a wrong word at the first address of its first job; "":
+// none does.
+void fake_cuda_wrong(const char* kernel);
 // How many GPUs it has, and whether they allocate in the order of a stream.
 void fake_cuda_machine(int gpus, int pools);
 }

@@ -42,7 +42,8 @@ const Fake& fake() {
       .state = control<decltype(Fake::state)>(library, "fake_cuda_state"),
       .fail = control<decltype(Fake::fail)>(library, "fake_cuda_fail"),
       .hold = control<decltype(Fake::hold)>(library, "fake_cuda_hold"),
-      .machine = control<decltype(Fake::machine)>(library, "fake_cuda_machine")};
+      .machine = control<decltype(Fake::machine)>(library, "fake_cuda_machine"),
+      .wrong = control<decltype(Fake::wrong)>(library, "fake_cuda_wrong")};
   return instance;
 }
 

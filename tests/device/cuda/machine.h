@@ -18,6 +18,7 @@ struct Fake {
   void (*fail)(const char* call, int result, int calls);
   void (*hold)(int held);
   void (*machine)(int gpus, int pools);
+  void (*wrong)(const char* kernel);
 
   FakeCudaState now() const;
 };

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "bench/device/job_cases.h"
+#include "device/job_cases.h"
 
 namespace pride {
 namespace {
