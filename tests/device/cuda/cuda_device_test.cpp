@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "bench/device/job_cases.h"
 #include "device/cuda/machine.h"
+#include "device/job_cases.h"
 #include "pride/device.h"
 #include "pride/error.h"
 #include "support/texts.h"

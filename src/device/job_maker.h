@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "bench/device/job_cases.h"
+#include "device/job_cases.h"
 
 namespace pride::device {
 
