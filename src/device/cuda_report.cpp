@@ -102,20 +102,21 @@ CudaReport cuda_report(bool run_kernels) {
   } catch (const Error& e) {
     note(e.what());
   }
-  try {
-    const auto found = nvrtc();
-    report.nvrtc = concat(found->path(), ", version ", found->version());
-    for (const CudaGpu& gpu : report.gpus) found->target_of(std::stoi(gpu.architecture.substr(3)));
-  } catch (const Error& e) {
-    note(e.what());
-  }
-  if (!run_kernels || !report.reason.empty()) return report;
   for (const CudaGpu& gpu : report.gpus) {
     try {
-      cuda_device(gpu.number);
+      if (run_kernels) cuda_device(gpu.number);
     } catch (const Error& e) {
       note(e.what());
     }
+  }
+  const bool opened = run_kernels && !report.gpus.empty();
+  try {
+    const auto found = nvrtc();
+    report.nvrtc = concat(found->path(), ", version ", found->version());
+    if (opened) return report;  // the chips may have taken other candidates
+    for (const CudaGpu& gpu : report.gpus) found->target_of(std::stoi(gpu.architecture.substr(3)));
+  } catch (const Error& e) {
+    if (!opened) note(e.what());
   }
   return report;
 }

@@ -78,6 +78,16 @@ TEST(Cuda, IsReportedAndUsedOnceItIsThere) {
   EXPECT_EQ(cuda_report(true).lines().back(),
             std::pair(std::string("GPU path"), std::string("on")));
 
+  // the NVRTC of the kernels, not the one that was found first
+  const fs::path toolkit = cache / "toolkit";
+  fs::create_directories(toolkit / "lib64");
+  fs::copy_file(nvrtc, toolkit / "lib64" / "libnvrtc.so.13");
+  unsetenv("PRIDE_NVRTC");
+  setenv("CUDA_HOME", toolkit.c_str(), 1);
+  EXPECT_EQ(cuda_report(true).nvrtc,
+            (toolkit / "lib64" / "libnvrtc.so.13").string() + ", version 13.1");
+  setenv("PRIDE_NVRTC", nvrtc.c_str(), 1);
+
   const auto device = cuda_device(1);
   EXPECT_EQ(device->name(), "cuda:1 (Fake B)");
   EXPECT_EQ(device->warning(), "");
