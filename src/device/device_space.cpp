@@ -245,12 +245,8 @@ void DeviceSpace::sum(ConstFloats a, std::span<const float> b, Floats out) {
       {from(a), from(lower_of(a)), from(b), to(out), to(lower_of(out))});
 }
 
-bool DeviceSpace::any(std::span<const float> x) {
-  if (!found_) found_ = fault_words(1);
-  forget({found_.get(), 1});
-  const FaultSlot found{found_.get(), 0};
+void DeviceSpace::find(std::span<const float> x, FaultSlot found) {
   add(Kernel::k_any, device::Any{x.data(), x.size(), fault_of(found)}, {from(x), notes(found)});
-  return fault_in(found_.get()) != device::kNoTensor;
 }
 
 void DeviceSpace::adopt(const Float16* values, std::span<float> master) {

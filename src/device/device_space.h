@@ -73,7 +73,7 @@ class DeviceSpace final : public Space, public LevelKernels {
   void poison(std::span<float> x, Guard guard) override;
   void sum(ConstFloats a, std::span<const float> b, Floats out) override;
   void scale(float factor, std::span<float> x) override;
-  bool any(std::span<const float> x) override;
+  void find(std::span<const float> x, FaultSlot found) override;
   void adopt(const Float16* values, std::span<float> master) override;
   void publish(std::span<const float> master, Float16* values) override;
 
@@ -162,7 +162,6 @@ class DeviceSpace final : public Space, public LevelKernels {
   std::shared_ptr<Device> device_;
   std::shared_ptr<Kept> kept_;  // shared: floats may outlive this
   std::mutex turns_;
-  std::shared_ptr<std::uint32_t[]> found_;  // of any()
   std::vector<Batch> batches_;
   std::size_t n_batches_ = 0;  // in use; the others keep their memory
   // copies to frames that follow the batches

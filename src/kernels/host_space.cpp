@@ -193,7 +193,9 @@ class HostSpace final : public Space {
     }
   }
   void scale(float factor, std::span<float> x) override { kernels::scale(factor, x); }
-  bool any(std::span<const float> x) override { return kernels::max_abs(x) > 0; }
+  void find(std::span<const float> x, FaultSlot found) override {
+    if (kernels::max_abs(x) > 0) found.note();
+  }
 
   void adopt(const Float16* values, std::span<float> master) override {
     std::array<Float16, kBlock> block;

@@ -118,7 +118,7 @@ class Space : public Memory {
   virtual void poison(std::span<float> x, Guard guard) = 0;  // fills with NaN if there is a fault
   virtual void sum(ConstFloats a, std::span<const float> b, Floats out) = 0;
   virtual void scale(float factor, std::span<float> x) = 0;
-  virtual bool any(std::span<const float> x) = 0;  // is not 0; waits for queued work
+  virtual void find(std::span<const float> x, FaultSlot found) = 0;  // notes if one is not 0
 
   // ---- Parameters in float16 and their masters.
 

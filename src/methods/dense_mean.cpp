@@ -255,15 +255,21 @@ void DenseMean::encode_on_device(const Bucket& bucket, const StepContext& ctx, F
   std::uint32_t* const watched = space_.watch(frames.fault_word());
   const auto frame = room.floats().first(bucket.size());
   const auto staged = space_.stage(frame);
-  space_.fill(staged, 0);
+  std::size_t written = 0;
+  const auto clear_to = [&](std::size_t end) {  // unused tensors and padding
+    space_.fill(staged.subspan(written, end - written), 0);
+  };
   for (const Shard& shard : bucket.shards) {
     for (const Piece& p : shard.pieces) {
       if (ctx.is_unused(p.tensor)) continue;
-      const auto part = staged.subspan(p.begin - bucket.begin, p.n());
-      space_.widen(flight.grad.of(p), part);
+      const std::size_t first = p.begin - bucket.begin;
+      clear_to(first);
+      space_.widen(flight.grad.of(p), staged.subspan(first, p.n()));
       space_.check(flight.grad.of(p), {watched, static_cast<std::uint32_t>(p.tensor)});
+      written = first + p.n();
     }
   }
+  clear_to(bucket.size());
   space_.send(staged, frame);
   space_.report(watched, frames.fault_word());
 }

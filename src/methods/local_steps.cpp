@@ -240,16 +240,31 @@ void LocalSteps::tensor_ready(std::size_t tensor, const StepContext& ctx, Gradie
   hand_over(tensor, ctx, nullptr);
 }
 
+// Looks at all tensors that may have no gradient in this step, as it waits for the device.
+bool LocalSteps::has_drifted(std::size_t tensor, const StepContext& ctx) {
+  const auto& tensors = layout_.tensors();
+  if (drift_step_ != ctx.step) {
+    if (!drift_words_) drift_words_ = space_.fault_words(tensors.size());
+    space_.forget({drift_words_.get(), tensors.size()});
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      if (handed_over_[t] == ctx.step || ctx.is_frozen(t)) continue;
+      for (const FlatBuffer* y : {&drift_, rest_}) {
+        if (y == nullptr) continue;
+        space_.find(y->span().subspan(tensors[t].offset, tensors[t].n),
+                    {drift_words_.get() + t, static_cast<std::uint32_t>(t)});
+      }
+    }
+    drifted_.resize(tensors.size());
+    space_.read(drift_words_.get(), std::span(drifted_));
+    drift_step_ = ctx.step;
+  }
+  return drifted_[tensor] != Wire::kNoTensor;
+}
+
 // A tensor without a gradient in this step is exchanged if it has drifted and is not frozen.
 void LocalSteps::settle_unused(std::size_t tensor, const StepContext& ctx) {
   if (handed_over_[tensor] == ctx.step) return;
-  const TensorSlot& slot = layout_.tensors()[tensor];
-  const auto drifted = [&](const FlatBuffer& y) {
-    return space_.any(y.span().subspan(slot.offset, slot.n));
-  };
-  if (!ctx.is_frozen(tensor) && (drifted(drift_) || (rest_ != nullptr && drifted(*rest_)))) {
-    return hand_over(tensor, ctx, nullptr);
-  }
+  if (!ctx.is_frozen(tensor) && has_drifted(tensor, ctx)) return hand_over(tensor, ctx, nullptr);
   idle_[tensor] = 1;
   handed_over_[tensor] = ctx.step;
 }
@@ -353,6 +368,7 @@ void LocalSteps::drop(const StepContext& begun, const NonFinite& why) {
 // The outer method's step ends when all fragments have adopted it.
 StepNotes LocalSteps::end_step(const StepContext& ctx) {
   StepNotes notes;
+  drift_step_ = -1;  // a loaded state may be at this step again
   const auto adopted = fragments_.end_step(ctx.step);
   if (adopted && adopted->step % period_ == period_ - 1 && !adopted->dropped) {
     StepContext begun = ctx;

@@ -66,6 +66,7 @@ class LocalSteps final : public Method {
                  const StepContext& ctx, Guard guard);
   void hand_over(std::size_t tensor, const StepContext& ctx, Guard guard);
   void settle_unused(std::size_t tensor, const StepContext& ctx);
+  bool has_drifted(std::size_t tensor, const StepContext& ctx);
   GradientView direction();
   void copy_to_common(ConstView x, std::size_t first);
   void read_held(const std::string& text, std::size_t n_tensors, bool commit);
@@ -90,6 +91,10 @@ class LocalSteps final : public Method {
   // a step that only this rank drops.
   std::shared_ptr<std::uint32_t[]> faults_;
   std::int64_t fault_step_ = -1;
+  // Which tensors had drifted when step drift_step_ began, if they have no gradient in it.
+  std::shared_ptr<std::uint32_t[]> drift_words_;
+  std::vector<std::uint32_t> drifted_;
+  std::int64_t drift_step_ = -1;
 
   // of the current exchange
   FlatBuffer direction_;                    // D; empty before the first

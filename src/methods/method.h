@@ -80,6 +80,13 @@ class Method : public Server {
   // bits are set. If values are not finite, sets the wire's non_finite or its fault word.
   virtual void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) = 0;
 
+  // Host memory for frames that are in no flight.
+  virtual std::size_t frame_bytes() const noexcept { return 0; }
+
+  // Worker, between encode() and the exchange of a bucket, on the thread that exchanges it: what a
+  // device has written for the flight is in host memory now.
+  virtual void end_bucket(const StepContext&, Flight&) {}
+
   // Worker, after the last encode() of a step: frees memory that apply() does not read. N virtual
   // workers would hold it N times. Need not be called.
   virtual void end_encode(const StepContext&) {}

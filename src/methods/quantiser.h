@@ -116,6 +116,7 @@ class Quantiser {
   std::vector<std::size_t> first_scale_;  // by tensor
   std::vector<std::size_t> row_;          // by tensor: coordinates of a scope
   std::shared_ptr<float[]> steps_;        // on a device: sizes of levels, by scope or block
+  ByteBuffer placed_;                     // those by scope, on the way there
   std::vector<float> whole_;              // the blend of a scope, for quantiles
 };
 

@@ -1,5 +1,7 @@
 // Levels on a device: kernels measure and quantise, the host adds the sums of a tensor or row.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "codecs/scaled_signs.h"
 #include "methods/dlion.h"
 #include "methods/options.h"
@@ -62,10 +64,14 @@ std::size_t Quantiser::sums_of(std::size_t tensor) const {
 
 void Quantiser::place_steps(Space& space, int bits) {
   const auto turn = space.turn();
-  std::vector<float> steps;
-  for (const float c : scales_) steps.push_back(step_of(c, kernels::largest_level(bits)));
-  if (!steps_) steps_ = space.zeros(steps.size());
-  space.write(steps, {steps_.get(), steps.size()});
+  const std::size_t n = scales_.size();
+  if (!steps_) steps_ = space.zeros(n);
+  // the device has read the last ones: measure_on_device() has waited for it
+  placed_.resize(n * sizeof(float), space);
+  std::ranges::transform(scales_, placed_.floats().begin(),
+                         [&](float c) { return step_of(c, kernels::largest_level(bits)); });
+  space.begin_frames();
+  space.copy(space.bring(std::span<const float>(placed_.floats())), std::span(steps_.get(), n));
 }
 
 // A block's number is that of its range of flat coordinates, plus the number of tensors before it.

@@ -68,20 +68,25 @@ class TurnMuon final : public Method {
     method_->tensor_ready(tensor, ctx, grad);
   }
 
-  // Encodes the signs of all coordinates; only those of the turn are sent.
+  // Encodes the signs of all coordinates, in a wire behind the part's. Only those of the turn are
+  // sent.
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
-    prepare_whole(b, ctx);
-    whole_.grad = flight.grad;
+    flight.wires.resize(2);
+    Flight whole = whole_of(b, ctx, &Part::down, std::move(flight.wires[1]));
+    whole.grad = flight.grad;
     StepContext exchange = ctx;
     exchange.step = ctx.step / turns_.n();
-    method_->encode(b, exchange, whole_);
-    space_.wait(space_.record());
-    Wire& wire = flight.wire(0);
-    wire.fault_word() = whole_.wire(0).fault_word();
-    for (std::size_t j = 0; j < b.shards.size(); ++j) {
-      const Shard& shard = b.shards[j];
-      turns_.pack(shard, SignView(whole_.wire(0).up[j].span().data(), shard).signs, ctx.step,
-                  TurnView(wire.up[j].span().data(), shard, turns_).packed);
+    method_->encode(b, exchange, whole);
+    flight.wires[1] = std::move(whole.wires[0]);
+  }
+
+  void end_bucket(const StepContext& ctx, Flight& flight) override {
+    Wire &wire = flight.wires[0], &whole = flight.wires[1];
+    wire.fault_word() = whole.fault_word();
+    const auto& shards = flight.parts[0].shards;
+    for (std::size_t j = 0; j < shards.size(); ++j) {
+      turns_.pack(shards[j], SignView(whole.up[j].span().data(), shards[j]).signs, ctx.step,
+                  TurnView(wire.up[j].span().data(), shards[j], turns_).packed);
     }
   }
 
@@ -118,11 +123,15 @@ class TurnMuon final : public Method {
 
   // x = (1 - lr wd) x, minus turns lr Delta for coordinates that have their turn
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
-    prepare_whole(b, ctx);
+    const std::size_t bucket = space_.is_host() ? 0 : flight.parts[0].bucket;
+    votes_.resize(std::max(votes_.size(), bucket + 1));
+    Votes& votes = votes_[bucket];
+    space_.wait(votes.applied);
+    Flight whole = whole_of(b, ctx, &Part::up, std::move(votes.wire));
     for (std::size_t j = 0; j < b.shards.size(); ++j) {
       const Shard& shard = b.shards[j];
       const TurnView sent(flight.wire(0).down[j].span().data(), shard, turns_);
-      const VoteView all(whole_.wire(0).down[j].span().data(), shard, true);
+      const VoteView all(whole.wires[0].down[j].span().data(), shard, true);
       std::ranges::copy(sent.unused, all.unused.begin());
       turns_.unpack(shard, sent.packed, ctx.step, all.positive);
       turns_.unpack(shard, every_bit(sent.packed.size()), ctx.step, all.nonzero);
@@ -131,11 +140,16 @@ class TurnMuon final : public Method {
     for (StepScalars& s : scalars_) s.lr *= static_cast<float>(turns_.n());
     StepContext turn = ctx;
     turn.groups = scalars_;
-    method_->apply(b, whole_, turn, x);
-    space_.wait(space_.record());  // until it has read the frames
+    method_->apply(b, whole, turn, x);
+    votes = {std::move(whole.wires[0]), space_.record()};
   }
 
   double matrix_operations() const override { return method_->matrix_operations(); }
+  std::size_t frame_bytes() const noexcept override {
+    std::size_t bytes = 0;
+    for (const Votes& votes : votes_) bytes += votes.wire.capacity_bytes();
+    return bytes;
+  }
   // The signs of all coordinates leave a device, and come back as votes that may be 0.
   void describe(MethodInfo& info) const override {
     info.link_bits_up = 1;
@@ -146,10 +160,14 @@ class TurnMuon final : public Method {
   StateTable& state() noexcept override { return method_->state(); }
 
  private:
-  void prepare_whole(const Bucket& b, const StepContext& ctx) {
-    whole_.parts = method_->parts(b, ctx);
-    whole_.wires.resize(1);
-    pride::prepare(whole_.parts[0], ctx, whole_.wires[0]);
+  // Frames of all coordinates, in one direction.
+  Flight whole_of(const Bucket& b, const StepContext& ctx, FrameKind Part::*other, Wire&& wire) {
+    Flight whole;
+    whole.parts = method_->parts(b, ctx);
+    (whole.parts[0].*other).bytes = nullptr;
+    whole.wires.push_back(std::move(wire));
+    pride::prepare(whole.parts[0], ctx, whole.wires[0]);
+    return whole;
   }
   std::span<const std::uint64_t> every_bit(std::size_t n_words) {
     ones_.resize(std::max(ones_.size(), n_words), ~std::uint64_t{0});
@@ -159,7 +177,11 @@ class TurnMuon final : public Method {
   Space& space_;
   Turns turns_;
   std::unique_ptr<Method> method_;  // votes on all coordinates
-  Flight whole_;                    // a bucket's frames of all coordinates, during a call
+  struct Votes {
+    Wire wire;                 // frames of all coordinates
+    Space::Event applied = 0;  // then a device has read them
+  };
+  std::vector<Votes> votes_;  // by bucket, on the host one
   std::vector<std::uint64_t> ones_;
   std::vector<StepScalars> scalars_;
 };

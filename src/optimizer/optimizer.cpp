@@ -171,7 +171,7 @@ MemoryUse Optimizer::memory() const {
   MemoryUse use;
   use.state = sizeof(float) * impl_->method_floats();
   use.masters = impl_->parameters->bytes();
-  use.frames = impl_->pipeline->wire_bytes();
+  use.frames = impl_->pipeline->wire_bytes() + impl_->method->frame_bytes();
   if (impl_->workers) use.frames += impl_->workers->frame_bytes();
   use.frames += impl_->results.capacity();
   for (const auto& follower : impl_->followers) use.frames += follower->frame_bytes();

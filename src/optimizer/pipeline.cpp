@@ -13,9 +13,10 @@
 
 namespace pride {
 
-void take_faults(Space& space, Flight& flight, const StepContext& ctx) {
+void end_bucket(Space& space, Method& method, Flight& flight, const StepContext& ctx) {
   if (flight.parts.empty()) return;
   space.wait(flight.encoded);
+  method.end_bucket(ctx, flight);
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
     Wire& wire = flight.wires[k];
     if (wire.non_finite || wire.fault_word() == Wire::kNoTensor) continue;
@@ -202,7 +203,7 @@ void Pipeline::exchange(Lane& lane, std::size_t bucket) {
   reporting(
       [&] {
         const Traffic before = lane.comm->traffic();
-        take_faults(space_, flight, ctx);
+        end_bucket(space_, method_, flight, ctx);
         for (std::size_t k = 0; k < flight.parts.size() && !flight.non_finite; ++k) {
           pride::exchange(*lane.comm, method_, flight.parts[k], ctx, nodes_, lane.scratch,
                           flight.wires[k]);
@@ -267,7 +268,7 @@ std::optional<NonFinite> Pipeline::run_as_one() {
   std::optional<NonFinite> first;
   for (std::size_t b = 0; b < buckets_.size(); ++b) encode(b);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    take_faults(space_, flights_[b], *ctx_);
+    end_bucket(space_, method_, flights_[b], *ctx_);
     if (!first) first = flights_[b].non_finite;
     for (std::size_t k = 0; k < flights_[b].parts.size() && !first; ++k) {
       first = flights_[b].wires[k].non_finite;

@@ -27,7 +27,7 @@ double mean_gradient_squares(const Method& method, std::span<const Bucket> bucke
                              std::span<const Flight> flights);
 
 // Waits until a bucket's frames are complete, then sets the non-finite flags that kernels found.
-void take_faults(Space& space, Flight& flight, const StepContext& ctx);
+void end_bucket(Space& space, Method& method, Flight& flight, const StepContext& ctx);
 
 class Pipeline {
  public:

@@ -158,7 +158,7 @@ void VirtualWorkers::exchange(Communicator& comm, Worker& w) {
     encode(w);
   }
   for (Flight& flight : w.flights) {
-    take_faults(space_, flight, w.ctx);
+    end_bucket(space_, *w.method, flight, w.ctx);
     for (std::size_t k = 0; k < flight.parts.size() && !flight.non_finite; ++k) {
       pride::exchange(comm, *w.method, flight.parts[k], w.ctx, nodes_, w.scratch, flight.wires[k]);
       flight.non_finite = flight.wires[k].non_finite;

@@ -280,6 +280,21 @@ TEST(DeviceKernels, MergeNotesButNotTheirGuards) {
   faults.expect_equal("faults", n);
 }
 
+// The queue waits when something is queued: once for a stream, and for each of several.
+TEST(DeviceSpace, WaitsForTheCallersStreamsOnceBeforeItsNextWork) {
+  Both both(3);
+  Pair<float> x(both, both.floats(100));
+  int a = 0, b = 0;
+  both.on.scale(2, x.at(true));
+  for (void* stream : {&a, &a, &b, &b}) both.on.after(stream);
+  both.on.scale(2, x.at(true));
+  EXPECT_EQ(both.device.awaited, (std::vector<void*>{&a}));
+  both.on.record();
+  EXPECT_EQ(both.device.awaited, (std::vector<void*>{&a, &b}));
+  both.on.wait(both.on.record());
+  EXPECT_EQ(both.device.awaited.size(), 2u);
+}
+
 TEST(DeviceKernels, RoundMastersAsTheHost) {
   Both both(3);
   for (const std::size_t n : kSizes) {
@@ -393,8 +408,13 @@ TEST(DeviceKernels, FindWhatIsNotZero) {
     Pair<float> zeros(both, values);
     values[n - 1] = 1e-40f;
     Pair<float> one(both, values);
-    EXPECT_FALSE(both.on.any(zeros.at(true))) << n;
-    EXPECT_TRUE(both.on.any(one.at(true))) << n;
+    Pair<std::uint32_t> found(both, {Wire::kNoTensor, Wire::kNoTensor});
+    run(both, [&](Space& space, bool on) {
+      space.find(zeros.at(on), {found.at(on).data(), 0});
+      space.find(one.at(on), {found.at(on).data() + 1, 3});
+    });
+    EXPECT_EQ(found.host, (std::vector<std::uint32_t>{Wire::kNoTensor, 3})) << n;
+    found.expect_equal("found", n);
   }
 }
 

@@ -103,10 +103,11 @@ class TestDevice final : public Device {
     if (planted_ == Planted::kNoWait) return forget();
     run_until(event);
   }
-  void after(void*) override {}
+  void after(void* stream) override { awaited.push_back(stream); }
   void before(void*) override {}
 
-  int launches = 0;  // so far
+  int launches = 0;            // so far
+  std::vector<void*> awaited;  // arguments of after()
 
   // For tests: copies values to the device and back, after the queued work.
   void put(void* device, std::span<const std::byte> host) {

@@ -141,5 +141,16 @@ TEST(StepCosts, TemporaryValuesKeepTheirMemory) {
   }
 }
 
+// The host waits for the frames of each bucket, and where its next call needs a result.
+TEST(StepCosts, TheHostWaitsOnceForWhatAStepNeeds) {
+  const auto waits = [](StepRun run) { return calls_of(run, {"cuEventSynchronize"}, 3); };
+  EXPECT_EQ(waits({}), Calls{3});
+  // which tensors without a gradient have drifted: for all of them at once
+  EXPECT_EQ(waits({.method = "local-vote:drift_feedback=0.5", .unused = true}), Calls{6});
+  EXPECT_EQ(waits({.method = "lion-cub:granularity=row"}), Calls{6});  // sums
+  if (!rules::has_blas()) return;
+  EXPECT_EQ(waits({.method = "turn-muon"}), Calls{3});
+}
+
 }  // namespace
 }  // namespace pride
