@@ -23,7 +23,7 @@ LoadedDevice load_device(const Driver& driver, int number,
       tried += concat("\n  ", who, e.what());
     }
   }
-  throw InvalidArgument(no_nvrtc(concat(" for CUDA ", driver.version(), " or older"), tried));
+  throw InvalidArgument(no_nvrtc(tried));
 }
 
 }  // namespace pride::cuda

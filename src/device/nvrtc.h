@@ -82,7 +82,7 @@ std::shared_ptr<const Nvrtc> open_nvrtc(const std::string& candidate);
 // to install.
 std::shared_ptr<const Nvrtc> find_nvrtc();
 
-// The text of an error: what to install, `which` of them, and what was tried.
-std::string no_nvrtc(const std::string& which, const std::string& tried);
+// The text of an error: what to install, and what was tried.
+std::string no_nvrtc(const std::string& tried);
 
 }  // namespace pride::cuda

@@ -112,15 +112,15 @@ std::shared_ptr<const Nvrtc> find_nvrtc() {
       tried += concat("\n  ", e.what());
     }
   }
-  throw InvalidArgument(no_nvrtc("", tried));
+  throw InvalidArgument(no_nvrtc(tried));
 }
 
-std::string no_nvrtc(const std::string& which, const std::string& tried) {
-  return concat("no NVRTC", which,
-                ", which compiles the kernels for a GPU: install the Python package "
-                "nvidia-cuda-nvrtc or a CUDA toolkit, or name the file libnvrtc.so.* in "
-                "PRIDE_NVRTC. Tried:",
-                tried);
+std::string no_nvrtc(const std::string& tried) {
+  return concat(
+      "no NVRTC, which compiles the kernels for a GPU: install the Python package "
+      "nvidia-cuda-nvrtc or a CUDA toolkit, no newer than the driver, or name the file "
+      "libnvrtc.so.* in PRIDE_NVRTC. Tried:",
+      tried);
 }
 
 }  // namespace pride::cuda

@@ -52,7 +52,8 @@ TEST_F(KernelLoading, NamesBothVersionsWhereNoneWillDo) {
       [&] {
         load({"/nowhere/libnvrtc.so.13", nvrtc_});
       },
-      {"no NVRTC for CUDA 13.1 or older", "\n  cannot load /nowhere/libnvrtc.so.13: ",
+      {"no NVRTC, which compiles", "no newer than the driver",
+       "\n  cannot load /nowhere/libnvrtc.so.13: ",
        concat("\n  kernels of NVRTC 13.1, ", nvrtc_,
               ": cuda:0 (Fake A): the driver, of CUDA 13.1, refuses the kernels: "
               "CUDA_ERROR_UNSUPPORTED_PTX_VERSION")});
