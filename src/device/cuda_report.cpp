@@ -41,15 +41,16 @@ void report_gpus(CudaReport& report) {
 std::shared_ptr<Device> cuda::open_device(int number, bool check) {
   const Driver& driver = cuda::driver();
   const int chip = gpu_facts(driver, number).chip;
-  const KernelImage image = kernel_image(nvrtc(), chip, kernel_source(), cache_folder());
-  const std::string who = concat(" (sm_", chip, ", NVRTC ", nvrtc().version(), ", driver of CUDA ",
+  const Nvrtc& compiler = nvrtc();
+  const std::string who = concat(" (sm_", chip, ", NVRTC ", compiler.version(), ", driver of CUDA ",
                                  driver.version(), ")");
   try {
+    const KernelImage image = kernel_image(compiler, chip, kernel_source(), cache_folder());
     auto device = std::make_shared<CudaDevice>(driver, number, *image.bytes);
     device->set_warning(image.warning);
     if (!check) return device;
     Digest key;
-    key.text(*image.bytes).text(nvrtc().version()).text(driver.version());
+    key.text(*image.bytes).text(compiler.version()).text(driver.version());
     key.number(static_cast<std::uint64_t>(chip));
     const std::string wrong = kernel_verdict(*device, key.value(), cache_folder());
     PRIDE_CHECK(wrong.empty(), device->name(), ": ", wrong);
