@@ -94,11 +94,11 @@ run_python() {
 run_step() {
   local dtype shape=() steps=("$python" "$root/python/benchmarks/gpu_step.py")
   [ -z "$tiny" ] || shape=(--layers 1 --width 32 --heads 2 --context 16 --vocabulary 64 --reps 1 --warm 1)
+  "$python" -m torch.distributed.run --nproc_per_node 2 "${steps[@]:1}" --dtype bfloat16 --reps 5 --seconds 35 \
+    --only 'AdamW, fused;dlion-*Mi*' "${shape[@]}"
   for dtype in bfloat16 float32; do
-    "${steps[@]}" --dtype $dtype --seconds 30 "${shape[@]}"
+    "${steps[@]}" --dtype $dtype --seconds 25 "${shape[@]}"
   done
-  "$python" -m torch.distributed.run --nproc_per_node 2 "${steps[@]:1}" --dtype bfloat16 --seconds 35 \
-    --only 'AdamW, fused;dlion-vote*;dlion-muon*' "${shape[@]}"
 }
 
 run_kernels() {

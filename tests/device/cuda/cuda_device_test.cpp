@@ -58,6 +58,19 @@ TEST_P(CudaDevice, KernelsGiveTheHostsBits) {
   }
 }
 
+TEST_P(CudaDevice, NoGuardStopsATimedJob) {
+  constexpr std::size_t n[] = {300};
+  for (const Kernel kernel : {Kernel::k_dense_lion, Kernel::k_sgd_momentum, Kernel::k_adamw}) {
+    for (std::uint32_t seed = 1; seed <= 12; ++seed) {
+      JobMemory memory(&device());
+      const Jobs jobs = random_jobs(kernel, n, {.seed = seed, .period = 100}, memory);
+      const auto before = memory.contents();
+      device().launch(jobs.launch(kernel));
+      EXPECT_NE(before, memory.contents()) << name_of(kernel) << ", seed " << seed;
+    }
+  }
+}
+
 TEST_P(CudaDevice, CopiesAndFillsInTheOrderOfTheQueue) {
   auto* const memory = static_cast<std::byte*>(device().allocate(4096));
   auto* const host = static_cast<std::uint32_t*>(device().allocate_host(4096));
