@@ -250,7 +250,7 @@ EXPERIMENTS = {
                 lambda: tuned(text("lm-tune", TEXT, GPT_30M, (4,), (100,), 6_553_600),
                               (1 / 3, 1, 3))),
     "lm-quick": ("the 30 million, 8 workers, in a minute a run; its rates are from lm-quick-tune",
-                 lambda: text("lm-quick", [*QUICK, "turn-muon"], GPT_30M, (8,), (42,), 19_660_800)),
+                 lambda: text("lm-quick", [*QUICK, "turn-muon"], GPT_30M, (8,), SEEDS, 19_660_800)),
     "lm-quick-tune": ("a quarter of lm-quick: the rate, twice the rate and half of it",
                       lambda: (run for factor in (1, 2, 1 / 2) for run in tuned(
                           text("lm-quick-tune", QUICK, GPT_30M, (8,), (100,), 4_915_200), (factor,)))),
