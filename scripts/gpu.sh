@@ -16,7 +16,7 @@ Runs the stages on this machine's first GPU of CUDA, each within its own limit, 
   kernels    pride bench kernels: each kernel at 1e8 coordinates beside the card's copies            60 s
   python     test_cuda.py: methods and types against the host, overlap, scalers, graphs, memory     130 s
   sanitizer  compute-sanitizer: memcheck with races of memory between streams, initcheck, synccheck  90 s
-  train      gpu_experiments.sh: lm-quick-tune, then lm-quick at the best rates, on shards of DATA    340 s
+  train      gpu_experiments.sh: lm-quick-tune, then lm-quick at the best rates, on shards of DATA    400 s
 
   --stages A,B,...   these stages only; by default all but train
   --seconds N        of the whole run (470)
@@ -94,11 +94,11 @@ run_python() {
 run_step() {
   local dtype shape=() steps=("$python" "$root/python/benchmarks/gpu_step.py")
   [ -z "$tiny" ] || shape=(--layers 1 --width 32 --heads 2 --context 16 --vocabulary 64 --reps 1 --warm 1)
+  "$python" -m torch.distributed.run --nproc_per_node 2 "${steps[@]:1}" --dtype bfloat16 --reps 5 --seconds 35 \
+    --only 'AdamW, fused;dlion-*Mi*' "${shape[@]}"
   for dtype in bfloat16 float32; do
-    "${steps[@]}" --dtype $dtype --seconds 30 "${shape[@]}"
+    "${steps[@]}" --dtype $dtype --seconds 25 "${shape[@]}"
   done
-  "$python" -m torch.distributed.run --nproc_per_node 2 "${steps[@]:1}" --dtype bfloat16 --seconds 35 \
-    --only 'AdamW, fused;dlion-vote*;dlion-muon*' "${shape[@]}"
 }
 
 run_kernels() {
@@ -129,8 +129,8 @@ run_sanitizer() {
 run_train() {
   local size=()
   [ -z "$tiny" ] || size=(--tiny)
-  "$root/scripts/gpu_experiments.sh" lm-quick-tune --out "$out" --budget 2.5 "${size[@]}"
-  "$root/scripts/gpu_experiments.sh" lm-quick --out "$out" --budget 3.5 --rates "$out/lm-quick-tune.jsonl" "${size[@]}"
+  "$root/scripts/gpu_experiments.sh" lm-quick-tune --out "$out" --budget 2.6 "${size[@]}"
+  "$root/scripts/gpu_experiments.sh" lm-quick --out "$out" --budget 4 --rates "$out/lm-quick-tune.jsonl" "${size[@]}"
   "$root/scripts/gpu_experiments.sh" --table "$out/lm-quick.jsonl"
 }
 
@@ -188,6 +188,6 @@ stage step 110
 stage kernels 60
 stage python 130
 stage sanitizer 90
-stage train 340
+stage train 400
 [ ${#failed[@]} -eq 0 ] || printf 'gpu: failed: %s\n' "${failed[*]}"
 [ ${#failed[@]} -eq 0 ]

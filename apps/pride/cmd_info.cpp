@@ -107,8 +107,7 @@ std::string blas_in_use() {
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
-Json describe_cuda() {
-  const CudaReport report = cuda_report();
+Json describe_cuda(const CudaReport& report) {
   Json gpus = Json::array();
   for (const CudaGpu& gpu : report.gpus) {
     gpus.push_back({{"number", gpu.number},
@@ -123,7 +122,7 @@ Json describe_cuda() {
           {"off", text_or_null(report.reason)}};
 }
 
-Json gather() {
+Json gather(const CudaReport& cuda) {
   return {{"version", kVersion},
           {"git", *kGitDescribe == '\0' ? Json(nullptr) : Json(kGitDescribe)},
           {"compiler", kCompiler},
@@ -132,7 +131,7 @@ Json gather() {
           {"transports", transports()},
           {"libtorch", libtorch_version()},
           {"blas", blas_in_use()},
-          {"cuda", describe_cuda()},
+          {"cuda", describe_cuda(cuda)},
           {"default_text", describe_default_text()},
           {"methods", method_names()}};
 }
@@ -158,20 +157,7 @@ std::string default_text_line(const Json& text) {
                 text_of(text["hash"]));
 }
 
-void print_cuda(const Json& cuda) {
-  for (const Json& gpu : cuda["gpus"]) {
-    const auto mebibytes = gpu["bytes"].get<std::uint64_t>() >> 20;
-    line("GPU", concat("cuda:", gpu["number"].dump(), " ", text_of(gpu["name"]), ", ",
-                       text_of(gpu["architecture"]), ", ", mebibytes, " MiB"));
-  }
-  if (cuda["gpus"].empty()) line("GPU", "none");
-  line("CUDA driver", text_of(cuda["driver"], "none"));
-  line("NVRTC", text_of(cuda["nvrtc"], "none"));
-  line("kernel cache", text_of(cuda["cache"], "none"));
-  line("GPU path", cuda["off"].is_null() ? "on" : "off: " + text_of(cuda["off"]));
-}
-
-void print_build(const Json& info) {
+void print_build(const Json& info, const CudaReport& cuda) {
   const Json &mpi = info["transports"]["mpi"], &c10d = info["transports"]["c10d"];
   const std::string git = text_of(info["git"], "");
   line("pride", text_of(info["version"]) + (git.empty() ? "" : " (" + git + ")"));
@@ -183,19 +169,20 @@ void print_build(const Json& info) {
   line("MPI", text_of(mpi));
   line("libtorch", text_of(info["libtorch"]));
   line("BLAS", text_of(info["blas"]));
-  print_cuda(info["cuda"]);
+  for (const auto& [label, value] : cuda.lines()) line(label.c_str(), value);
   line("default text", default_text_line(info["default_text"]));
   line("methods", concat(text_of(info["methods"]), " (`pride methods` lists them)"));
 }
 
 void run_info(bool& json) {
-  const Json info = gather();
+  const CudaReport cuda = cuda_report(true);
+  const Json info = gather(cuda);
   if (json) {
     // texts of other libraries may not be UTF-8
     std::cout << info.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
     return;
   }
-  print_build(info);
+  print_build(info, cuda);
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ def rate(run, step):
 def make_optimizer(model, run, **kwargs):
     return pride.Optimizer(
         [(name, p) for name, p in model.named_parameters() if p.requires_grad], lr=run.lr, betas=run.betas, weight_decay=run.weight_decay,
-        method=run.method, options=run.options, seed=run.seed, **kwargs)
+        method=run.method, options=run.options, seed=run.seed, bucket_size=1 << 26, **kwargs)
 
 
 class Apart:

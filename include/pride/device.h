@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pride {
@@ -27,8 +28,9 @@ struct DeviceMatrices {
 using Orthogonalise = std::function<void(const DeviceMatrices& matrices, void* stream)>;
 
 // Opens a CUDA GPU by its number, with its own queue. It loads libcuda.so.1 (of the driver) and
-// NVRTC at run time. Kernels are compiled for this GPU at its first use and kept in a cache folder.
-// Throws InvalidArgument, with the reason, if the GPU cannot be used.
+// NVRTC at run time. Kernels are compiled for this GPU at its first use, and run once beside the
+// host's; image and verdict are kept in a cache folder. Throws InvalidArgument, with the reason, if
+// the GPU cannot be used, or a kernel's bits are not those of the host; OutOfMemory if it is full.
 std::shared_ptr<Device> cuda_device(int number);
 
 // Sets what is called when an allocation finds the device full, before it is tried once more. It
@@ -61,7 +63,10 @@ struct CudaReport {
   std::string nvrtc;   // path and version of NVRTC; empty: not found
   std::string cache;   // the folder of compiled kernels
   std::string reason;
+
+  std::vector<std::pair<std::string, std::string>> lines() const;  // labels and values
 };
-CudaReport cuda_report();
+// run_kernels: also opens each GPU, as cuda_device().
+CudaReport cuda_report(bool run_kernels = false);
 
 }  // namespace pride

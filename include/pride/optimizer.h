@@ -115,6 +115,13 @@ struct OptimizerOptions {
   std::function<std::optional<double>()> report_loss = nullptr;
 };
 
+// Allocates on options.device what an optimizer of this layout will take there, about: state,
+// `master_bytes` for masters of narrow parameters (2 a bfloat16, 4 a float16), frames, directions.
+// It frees all at once. Throws OutOfMemory. One rank may then choose the host, which it cannot once
+// all make their optimizers.
+void check_device_memory(const Layout& layout, const OptimizerOptions& options,
+                         std::uint64_t master_bytes);
+
 // The fate of this worker's ballot in a step that ends a coordinator's round.
 struct RoundReport {
   std::int64_t round = 0;        // 0 for the first

@@ -7,6 +7,7 @@ replaces an optimizer of torch, under ``torchrun`` and without DDP's averaging.
 # SPDX-License-Identifier: Apache-2.0
 import importlib
 
+from ._device import device_report
 from ._library import lib as _lib
 from ._plan import DeviceRates, PlanRow, plan
 from ._world import mpi
@@ -20,8 +21,8 @@ __version__ = _lib.pride_version().decode()
 __all__ = [
     "CommError", "DataError", "DeviceRates", "DistributedLion", "Error", "InvalidArgument", "Lion",
     "LionCub", "MethodInfo", "NonFiniteGradient", "Optimizer", "OutOfMemory", "PlanRow",
-    "clip_grad_norm_", "join", "local_gradients", "mean_over_ranks", "method_info", "methods",
-    "mpi", "plan", "step_bytes",
+    "clip_grad_norm_", "device_report", "join", "local_gradients", "mean_over_ranks",
+    "method_info", "methods", "mpi", "plan", "step_bytes",
 ]
 _LATER = ("accelerate", "checkpoint", "lightning", "transformers")  # imported when first used
 

@@ -16,7 +16,7 @@ import torch
 from . import _hooks
 from . import _library as library
 from ._assembled import deal_out
-from ._device import place_of
+from ._device import place_of, place_with_memory
 from ._state import ABOUT, view_state
 from ._steps import CHECKED_STEPS, Steps
 from ._tensors import (Slot, Table, aligned, check_memory, check_parameter, check_shards,
@@ -169,6 +169,9 @@ class Construction(VirtualWorkers, Steps):
             made["slots"] = slots
             made["groups"] = [self._group_values(g, i) for i, g in enumerate(self.param_groups)]
             made["layout"] = library.make_layout(*parts_of(slots))
+            place = place_with_memory(slots[0].place, made["layout"], slots, s)
+            for slot in slots:
+                slot.place = place
 
         compared = ("overlap", "lanes", "on_non_finite", "equal_gradients")
         rows = self._agree("construct", prepare, lambda: [

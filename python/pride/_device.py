@@ -1,15 +1,18 @@
 # Where a method runs: on the host, or on the GPU that holds all parameters.
 # SPDX-License-Identifier: Apache-2.0
+import ctypes as c
 import warnings
 
 import torch
 
 from . import _library as library
 from ._memory import floats_at
-from .errors import InvalidArgument, check_one_of
+from .errors import InvalidArgument, OutOfMemory, check_one_of
 
 RUN_ON = ("auto", "host", "device")
 _KEPT = {}  # devices by number: one for all optimizers of a process
+_WARNED = set()  # texts
+_CHOSEN = {}  # (method, why it runs on the host): the choices of this process, in their order
 
 
 def _readable(dtype):
@@ -141,7 +144,8 @@ def gpu_of(tensors):
 
 def place_of(tensors, settings):
     """The place where the method runs. run_on "auto": the parameters' GPU, if the method has
-    kernels for it. If that GPU cannot be used (driver, NVRTC), the host, with a warning."""
+    kernels for it. If that GPU cannot be used (driver, NVRTC, a kernel's bits, memory), the host,
+    with a warning."""
     run_on = settings.get("run_on", "auto")
     check_one_of("run_on", run_on, RUN_ON)
     gpu = None if run_on == "host" else gpu_of(tensors)
@@ -152,13 +156,56 @@ def place_of(tensors, settings):
     if run_on == "device" and reason:
         raise InvalidArgument(f"pride: run_on = 'device': {reason}")
     if reason:
+        _note(settings, "run_on = 'host'" if run_on == "host" else reason)
         return HOST
     try:
         if gpu.index not in _KEPT:
             _KEPT[gpu.index] = Device(gpu)
         return _KEPT[gpu.index]
-    except InvalidArgument as error:
-        if run_on == "device":
-            raise
-        warnings.warn(f"pride: gradients are copied to the host, where the method runs: {error}")
+    except (InvalidArgument, OutOfMemory) as error:
+        return _host_instead(settings, error)
+
+
+def place_with_memory(place, layout, slots, settings):
+    """The place, or the host instead of a GPU without memory for this optimizer."""
+    if place is HOST:
         return HOST
+    options = library.make_options(
+        settings["method"], settings["options"], bucket_coords=settings["bucket_size"],
+        virtual_workers=settings.get("virtual_workers") or 0)
+    place.set_options(options)
+    masters = sum(slot.n * (2 if slot.dtype == torch.bfloat16 else 4)
+                  for slot in slots if slot.narrow())
+    try:
+        library.call("pride_optimizer_check_memory", layout, c.byref(options), masters)
+    except OutOfMemory as error:
+        return _host_instead(settings, error)
+    _note(settings, "")
+    return place
+
+
+def _host_instead(settings, error):
+    """Raises the error where run_on = "device"; otherwise the host, with one warning."""
+    if settings.get("run_on") == "device":
+        raise error
+    text = str(error)
+    if text not in _WARNED:
+        _WARNED.add(text)
+        warnings.warn(f"pride: gradients are copied to the host, where the method runs: {text}")
+    _note(settings, text)
+    return HOST
+
+
+def _note(settings, reason):
+    _CHOSEN[settings["method"], reason] = None
+
+
+def device_report() -> str:
+    """What this machine has for methods on GPUs, whether each GPU's kernels give the bits of the
+    host, and where this process's optimizers run, with the reason if that is the host. It opens the
+    GPUs."""
+    text = c.c_char_p()
+    library.call("pride_cuda_report", c.byref(text))
+    lines = [f"{method}: " + (f"on the host: {reason}" if reason else "on the GPU")
+             for method, reason in _CHOSEN]
+    return text.value.decode("utf-8", "replace") + "".join(line + "\n" for line in lines)

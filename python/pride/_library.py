@@ -121,6 +121,8 @@ _FUNCTIONS = {
     "pride_optimizer_set_parameters": (None, [_handle, _array, _u64]),
     "pride_optimizer_take_released": (None, [_handle, _sizes, _u64, _sizes]),
     "pride_optimizer_memory": (None, [_handle, c.POINTER(MemoryUse)]),
+    "pride_optimizer_check_memory": (None, [_handle, _options, _u64]),
+    "pride_cuda_report": (None, [_text_out]),
     "pride_cuda_device": (None, [_i32, _out]),
     "pride_device_set_make_room": (None, [_handle, MAKE_ROOM, _pointer]),
     "pride_device_rates": (None, [_handle, _u64, _double, c.POINTER(_double), c.POINTER(_double)]),

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
     not (FAKES / "libfake_cuda.so").exists(), reason=f"no driver of the tests in {FAKES}")
 
 SCRIPT = """
-import contextlib, os, warnings
+import contextlib, os, time, warnings
 import torch
 import pride
 from fake_gpu import driver, emptied, for_room, install, synchronize
@@ -192,6 +192,87 @@ with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     assert train("auto", method="dlion-vote", steps=1)[3]._slots[0].place.code == 0
 assert any("copied to the host" in str(w.message) for w in seen), seen
+""", PRIDE_CACHE=str(tmp_path))
+
+
+def test_the_host_takes_over_before_the_first_step(tmp_path):
+    run("""
+def place(run_on, **arguments):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        code = train(run_on, method="dlion-vote", steps=1, **arguments)[3]._slots[0].place.code
+    return code, [str(w.message) for w in seen if "copied to the host" in str(w.message)]
+
+def refused(kind, text):
+    try:
+        train("device", method="dlion-vote")
+        raise SystemExit("not refused")
+    except kind as error:
+        assert text in str(error), error
+
+full = lambda: driver().fake_cuda_fail(b"cuMemAllocAsync", 2, 0)
+driver().fake_cuda_wrong(b"apply_signs")
+code, (text,) = place("auto")
+assert code == 0, code
+for part in ("cuda:0 (Fake A)", "kernel apply_signs", "sm_90", "NVRTC 13.1", "driver of CUDA 13.1"):
+    assert part in text, text
+assert place("auto") == (0, []), "warned twice"
+refused(pride.InvalidArgument, "kernel apply_signs")
+assert "off: cuda:0 (Fake A): kernel apply_signs" in pride.device_report()
+driver().fake_cuda_wrong(b"")
+for call, result, kind in ((b"cuModuleLoadData", 2, pride.OutOfMemory),
+                           (b"cuStreamCreateWithPriority", 400, pride.InvalidArgument),
+                           (b"cuMemAllocAsync", 2, pride.OutOfMemory)):
+    driver().fake_cuda_fail(call, result, 0)
+    code, (text,) = place("auto")
+    assert code == 0 and call.decode() in text, text
+    driver().fake_cuda_fail(call, result, 0)
+    refused(kind, call.decode())
+assert place("auto") == (1, [])
+report = pride.device_report()
+for part in ("GPU path: on", "dlion-vote: on the host: cuda:0 (Fake A): kernel apply_signs",
+             "dlion-vote: on the GPU"):
+    assert part in report, report
+for dtype in (torch.float32, torch.bfloat16):
+    for_room[0] = full
+    full()
+    code, texts = place("auto", dtype=dtype)
+    assert code == 0 and len(texts) == 1 and "OUT_OF_MEMORY" in texts[0], texts
+    full()
+    refused(pride.OutOfMemory, "cuda:0 (")
+    for_room[0] = lambda: None
+    assert place("auto", dtype=dtype) == (1, [])
+""", PRIDE_CACHE=str(tmp_path))
+
+
+def test_ranks_may_choose_different_places(tmp_path):
+    run("""
+import torch.distributed as dist
+other = os.fork()
+dist.init_process_group("gloo", init_method="file://" + os.environ["PRIDE_CACHE"] + "/ranks",
+                        rank=int(other > 0), world_size=2)
+if other == 0:
+    driver().fake_cuda_wrong(b"scale")
+on = train("auto", method="dlion-vote", equal_gradients="allow")
+assert on[3]._slots[0].place.code == int(other > 0)
+on[3].close()
+# memory that goes after the choice: an error at once, on all ranks
+driver().fake_cuda_wrong(b"")
+train("device", method="dlion-vote", equal_gradients="allow", steps=1)[3].close()
+if other == 0:
+    for_room[0] = lambda: driver().fake_cuda_fail(b"cuMemAllocAsync", 2, 0)
+    driver().fake_cuda_fail(b"cuMemAllocAsync", 2, 1)
+begin = time.monotonic()
+try:
+    train("device", method="dlion-vote", equal_gradients="allow")
+    raise SystemExit("not refused")
+except pride.Error as error:
+    assert isinstance(error, pride.OutOfMemory) == (other == 0), error
+assert time.monotonic() - begin < 20
+dist.destroy_process_group()
+if other == 0:
+    os._exit(0)
+assert os.waitpid(other, 0)[1] == 0
 """, PRIDE_CACHE=str(tmp_path))
 
 

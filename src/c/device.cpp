@@ -28,6 +28,17 @@ int pride_device_set_make_room(pride_device* device, pride_make_room function, v
   });
 }
 
+int pride_cuda_report(const char** text) {
+  return guarded([&] {
+    thread_local std::string lines;
+    lines.clear();
+    for (const auto& [label, value] : pride::cuda_report(true).lines()) {
+      lines += pride::concat(label, ": ", value, "\n");
+    }
+    given(text, "text") = lines.c_str();
+  });
+}
+
 int pride_device_rates(pride_device* device, uint64_t bytes, double seconds, double* memory,
                        double* link) {
   return guarded([&] {

@@ -103,6 +103,14 @@ Optimizer& idle(const pride_optimizer* handle) {
 
 using namespace pride::c;
 
+int pride_optimizer_check_memory(const pride_layout* layout, const pride_options* options,
+                                 uint64_t master_bytes) {
+  return guarded([&] {
+    pride::check_device_memory(given(layout, "layout").layout,
+                               options_of(given(options, "options"), 1), master_bytes);
+  });
+}
+
 int pride_optimizer_create(pride_comm* comm, const pride_layout* layout,
                            const pride_options* options, pride_optimizer** out) {
   return guarded([&] {

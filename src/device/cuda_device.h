@@ -16,7 +16,8 @@
 namespace pride::cuda {
 
 // A side stream of the GPU's primary context, which optimizers share. Every call makes that context
-// current in its thread and restores the previous one. The null stream is the legacy default stream.
+// current in its thread and restores the previous one. The null stream is the legacy default
+// stream.
 class CudaDevice final : public Device {
  public:
   // `image`: the kernels as a cubin or PTX. Throws InvalidArgument if there is no such GPU, or if
@@ -72,5 +73,8 @@ class CudaDevice final : public Device {
   EventHandle join_event_ = nullptr;
   std::string warning_;
 };
+
+// As pride::cuda_device(). `check`: its kernels must have given the host's bits on this chip.
+std::shared_ptr<Device> open_device(int number, bool check);
 
 }  // namespace pride::cuda

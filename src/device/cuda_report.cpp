@@ -4,7 +4,9 @@
 #include <mutex>
 #include <string>
 
+#include "base/digest.h"
 #include "device/kernel_cache.h"
+#include "device/kernel_check.h"
 #include "device/kernel_loading.h"
 #include "pride/device.h"
 #include "pride/error.h"
@@ -35,21 +37,61 @@ void report_gpus(CudaReport& report) {
   }
 }
 
+// Throws InvalidArgument if a kernel has other bits than the host's.
+void check_kernels(const cuda::LoadedDevice& loaded, int chip, const std::string& driver,
+                   const std::string& who) {
+  const std::string& version = loaded.nvrtc->version();
+  Digest key;
+  key.text(*loaded.image.bytes).text(version).text(driver);
+  key.number(static_cast<std::uint64_t>(chip));
+  const std::string wrong = kernel_verdict(*loaded.device, key.value(), cuda::cache_folder());
+  PRIDE_CHECK(wrong.empty(), loaded.device->name(), ": ", wrong, who);
+}
+
 }  // namespace
 
-std::shared_ptr<Device> cuda_device(int number) {
-  const cuda::Driver& driver = cuda::driver();
-  cuda::LoadedDevice loaded =
-      cuda::load_device(driver, number, cuda::nvrtc_candidates(loaded_libraries()));
-  nvrtc(loaded.nvrtc);
-  return loaded.device;
+std::shared_ptr<Device> cuda::open_device(int number, bool check) {
+  const Driver& driver = cuda::driver();
+  const int chip = gpu_facts(driver, number).chip;
+  const std::string of_driver = concat("driver of CUDA ", driver.version(), ")");
+  std::string who = concat(" (sm_", chip, ", ", of_driver);
+  try {
+    const LoadedDevice loaded = load_device(driver, number, nvrtc_candidates(loaded_libraries()));
+    nvrtc(loaded.nvrtc);
+    who = concat(" (sm_", chip, ", NVRTC ", loaded.nvrtc->version(), ", ", of_driver);
+    if (check) check_kernels(loaded, chip, driver.version(), who);
+    return loaded.device;
+  } catch (const InvalidArgument&) {
+    throw;  // it names all of them
+  } catch (const OutOfMemory&) {
+    throw;  // it is of none of them
+  } catch (const Error& e) {
+    throw InvalidArgument(e.what() + who);
+  }
 }
+
+std::shared_ptr<Device> cuda_device(int number) { return cuda::open_device(number, true); }
 
 void set_make_room(Device& device, std::function<void()> make_room) {
   device.set_make_room(std::move(make_room));
 }
 
-CudaReport cuda_report() {
+std::vector<std::pair<std::string, std::string>> CudaReport::lines() const {
+  const auto or_none = [](const std::string& text) { return text.empty() ? "none" : text; };
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const CudaGpu& gpu : gpus) {
+    all.emplace_back("GPU", concat("cuda:", gpu.number, " ", gpu.name, ", ", gpu.architecture, ", ",
+                                   gpu.bytes >> 20, " MiB"));
+  }
+  if (gpus.empty()) all.emplace_back("GPU", "none");
+  all.emplace_back("CUDA driver", or_none(driver));
+  all.emplace_back("NVRTC", or_none(nvrtc));
+  all.emplace_back("kernel cache", or_none(cache));
+  all.emplace_back("GPU path", reason.empty() ? "on" : "off: " + reason);
+  return all;
+}
+
+CudaReport cuda_report(bool run_kernels) {
   CudaReport report;
   report.cache = cuda::cache_folder().string();
   const auto note = [&](const std::string& reason) {
@@ -60,12 +102,21 @@ CudaReport cuda_report() {
   } catch (const Error& e) {
     note(e.what());
   }
+  for (const CudaGpu& gpu : report.gpus) {
+    try {
+      if (run_kernels) cuda_device(gpu.number);
+    } catch (const Error& e) {
+      note(e.what());
+    }
+  }
+  const bool opened = run_kernels && !report.gpus.empty();
   try {
     const auto found = nvrtc();
     report.nvrtc = concat(found->path(), ", version ", found->version());
+    if (opened) return report;  // the chips may have taken other candidates
     for (const CudaGpu& gpu : report.gpus) found->target_of(std::stoi(gpu.architecture.substr(3)));
   } catch (const Error& e) {
-    note(e.what());
+    if (!opened) note(e.what());
   }
   return report;
 }

@@ -160,12 +160,18 @@ struct Levels {
 };
 // Indices into `steps` for the coordinates of a chunk.
 struct Scopes {
-  u64 row, base, rest;
-  PRIDE_BODY Scopes(u64 row_, u64 first) : row(row_), base(first / row_), rest(first % row_) {}
+  u64 base;
+  u32 row;       // 0: rows are as long as a chunk, which then overlaps at most two
+  u32 of_first;  // coordinates before the chunk in its first row, or in the chunk if row is 0
+  PRIDE_BODY Scopes(u64 length, u64 first) : base(first / length) {
+    const u64 before = first - base * length, left = length - before;
+    row = length < kChunk ? (u32)length : 0;
+    of_first = (u32)(row != 0 ? before : left < kChunk ? left : kChunk);
+  }
   PRIDE_BODY u64 at(u32 lane, u32 h) const {
     const u32 i = kLanes * h + lane;
-    if (row >= kChunk) return base + (rest + i >= row ? 1 : 0);
-    return base + ((u32)rest + i) / (u32)row;
+    if (row == 0) return base + (i >= of_first ? 1 : 0);
+    return base + (of_first + i) / row;
   }
 };
 PRIDE_BODY void store_integer(void* to, u32 width, u64 i, i32 value) {

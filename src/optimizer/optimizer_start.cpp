@@ -33,7 +33,10 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   std::vector<std::int64_t> given_weights;
   try {
     prepare(user_comm);
+    method->state().allocate(layout.flat_size(), space);
   } catch (const InvalidArgument&) {
+    unusable = std::current_exception();
+  } catch (const OutOfMemory&) {
     unusable = std::current_exception();
   }
   check_accepted(user_comm, Call::kConstruct, unusable != nullptr);
@@ -46,7 +49,6 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   }
   weights = vote_weights(options.method, method->protocol({.voters = size}), options.nodes,
                          given_weights);
-  method->state().allocate(layout.flat_size(), space);
   if (options.virtual_workers > 0) {
     workers = std::make_unique<VirtualWorkers>(layout, options, *method, buckets, space);
   }

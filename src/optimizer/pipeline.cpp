@@ -3,11 +3,8 @@
 #include "optimizer/pipeline.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <utility>
 
-#include "kernels/kernels.h"
 #include "optimizer/reporting.h"
 #include "pride/error.h"
 
@@ -97,7 +94,8 @@ void Pipeline::begin(StepContext& ctx, View params, GradientView grads, bool hol
   results_ = Results::kApply;
   separate_ = delay_ == 0 && (overlap_ || hold || all_ != nullptr || !space_.is_host());
   timing_ = {};
-  flights_.resize(std::max(flights_.size(), separate_ ? buckets_.size() : 1));
+  window_ = separate_ && !hold && all_ == nullptr ? buckets_at_once() : buckets_.size();
+  flights_.resize(std::max(flights_.size(), separate_ ? window_ : 1));
   encoded_.assign(buckets_.size(), 0);
   if (delay_ > 0) return begin_late();
 
@@ -127,7 +125,7 @@ void Pipeline::tensor_ready(std::size_t tensor) {
 void Pipeline::submit(std::size_t bucket) {
   PRIDE_CHECK(ctx_ != nullptr, "pipeline: bucket ", bucket, " submitted outside a step");
   // without overlap the one flight is still in use by an earlier bucket: wait for finish()
-  if (!overlap_ || protocol_.whole_gradient) return;
+  if (!overlap_ || protocol_.whole_gradient || bucket >= window_) return;
   reporting([&] { encode(bucket); }, [&](const char* why) { abandon(why); });
 }
 
@@ -154,7 +152,7 @@ std::optional<NonFinite> Pipeline::run_step() {
     const Stopwatch watch(timing_.encode_s);
     method_.prepare(*lanes_.front().comm, *ctx_, grads_);
   }
-  for (std::size_t b = 0; overlap_ && b < buckets_.size(); ++b) {
+  for (std::size_t b = 0; overlap_ && b < window_; ++b) {
     if (encoded_[b] == 0) encode(b);
   }
   if (all_) return run_as_one();
@@ -194,6 +192,30 @@ void Pipeline::encode(std::size_t bucket) {
   const std::lock_guard lock(mutex_);
   ready_[bucket] = 1;
   changed_.notify_all();
+}
+
+// How many buckets' frames fit into frame_bytes_, and at least one more than threads exchange.
+std::size_t Pipeline::buckets_at_once() const {
+  if (buckets_.empty()) return 0;
+  const auto largest = std::ranges::max_element(buckets_, {}, &Bucket::size);
+  std::size_t bytes = 0;
+  for (const Part& part : method_.parts(*largest, *ctx_)) {
+    if (!part.up.bytes) bytes += sizeof(float) * largest->size();  // a sum of the transport
+    for (const Shard& shard : part.shards) {
+      if (part.up.bytes) bytes += part.up.all_bytes(shard);
+      if (part.down.bytes) bytes += part.down.all_bytes(shard);
+    }
+  }
+  const std::size_t fitting = frame_bytes_ / std::max<std::size_t>(bytes, 1);
+  return std::min(std::max(fitting, lanes_.size() + 1), buckets_.size());
+}
+
+// Encodes the bucket that takes the flight of one that was applied.
+void Pipeline::encode_after(std::size_t applied) {
+  const std::size_t next = applied + window_;
+  if (next >= buckets_.size()) return;
+  space_.wait(space_.record());  // until then copies read the frames
+  encode(next);
 }
 
 // Some errors do not come from the communicator, such as a refused frame. They do not reach the
@@ -250,7 +272,7 @@ void Pipeline::settle(const Flight& flight) {
 std::optional<NonFinite> Pipeline::run_in_order() {
   std::optional<NonFinite> first;
   // a device then encodes the next bucket while one is exchanged
-  for (std::size_t b = 0; b < buckets_.size() && !space_.is_host(); ++b) encode(b);
+  for (std::size_t b = 0; b < window_ && !space_.is_host(); ++b) encode(b);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     if (space_.is_host()) encode(b);
     {
@@ -259,7 +281,9 @@ std::optional<NonFinite> Pipeline::run_in_order() {
     }
     if (!first) first = flight_of(b).non_finite;
     if (first && !hold_) return first;
-    if (!hold_) apply(b);
+    if (hold_) continue;
+    apply(b);
+    if (!space_.is_host()) encode_after(b);
   }
   // a held step encodes and exchanges every bucket, so that momentum does not depend on the
   // schedule
@@ -286,40 +310,6 @@ std::optional<NonFinite> Pipeline::run_as_one() {
   return std::nullopt;
 }
 
-// Sums words of 64 coordinates in the order of the layout, so that the sum does not depend on the
-// buckets. Bucket 0 is the layout's end.
-double mean_gradient_squares(const Method& method, std::span<const Bucket> buckets,
-                             std::span<const Flight> flights) {
-  double squares = 0;
-  for (std::size_t b = buckets.size(); b-- > 0;) {
-    method.visit_mean_gradient(buckets[b], flights[b], [&](std::span<const float> g) {
-      for (std::size_t i = 0; i < g.size(); i += kAlignment) {
-        squares += kernels::sum_squares(g.subspan(i, kAlignment));
-      }
-    });
-  }
-  return squares;
-}
-
-// Ends a held step, after all buckets were exchanged. `first`: the non-finite flag, if any.
-std::optional<NonFinite> Pipeline::end_held(std::optional<NonFinite> first) {
-  std::array<double, 2> sums = {0, first ? 1.0 : 0.0};
-  if (clip_ > 0 && !first) {
-    const Stopwatch watch(timing_.apply_s);
-    sums[0] = mean_gradient_squares(method_, buckets_, flights_);
-  }
-  if (sum_of_parts_) {
-    const Stopwatch watch(timing_.exchange_s);
-    sum_of_parts_(sums);
-    if (!first && sums[1] > 0) first = NonFinite{.rank = NonFinite::kPart};
-  }
-  if (first) return first;
-  grad_norm_ = std::sqrt(sums[0]);
-  if (clip_ > 0 && grad_norm_ > clip_) ctx_->grad_scale = static_cast<float>(clip_ / grad_norm_);
-  for (std::size_t b = 0; b < buckets_.size(); ++b) apply(b);
-  return std::nullopt;
-}
-
 // True if the bucket was exchanged, false if its lane stopped before it. Throws a lane's error.
 bool Pipeline::wait_for_result(std::size_t bucket) {
   const Stopwatch watch(timing_.exchange_s);
@@ -335,22 +325,15 @@ std::optional<NonFinite> Pipeline::apply_as_they_arrive() {
     if (!wait_for_result(b)) break;  // never: a lane stops without error only behind a flag
     if (flight_of(b).non_finite) return flight_of(b).non_finite;
     apply(b);
+    encode_after(b);
   }
   return std::nullopt;
 }
 
-std::optional<NonFinite> Pipeline::apply_held() {
-  std::optional<NonFinite> first;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    wait_for_result(b);
-    if (!first) first = flight_of(b).non_finite;
-  }
-  return end_held(first);
-}
-
 // True if the lane exchanges nothing now and has nothing left to exchange.
 bool Pipeline::idle(const Lane& lane) const {
-  return !lane.exchanging && (failed_ || lane.stopped || lane.order.empty());
+  return !lane.exchanging && (failed_ || lane.stopped || lane.order.empty() ||
+                              ready_[lane.order.front()] == 0);  // the step has stopped before it
 }
 
 void Pipeline::exchange_loop(Lane& lane) {

@@ -64,6 +64,12 @@ class Pipeline {
   void begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip = 0,
              ExchangeAll all = {});
 
+  // The frames of a step take at most this, or the buckets that the threads need. A later bucket is
+  // encoded when an earlier one was applied, so it cannot leave during backward. No limit with
+  // `hold`, with `all` or with a delay. The same on every rank.
+  static constexpr std::size_t kFrameBytes = std::size_t{1} << 30;
+  void limit_frames(std::size_t bytes) { frame_bytes_ = bytes; }
+
   // From now on `keep` gets the results of each bucket before they are applied, in the order of
   // buckets. REQUIRES: a method without a delay.
   using KeepResults = std::function<void(const Flight& flight)>;
@@ -127,7 +133,9 @@ class Pipeline {
     Traffic traffic;
   };
 
-  Flight& flight_of(std::size_t bucket) { return flights_[separate_ ? bucket : 0]; }
+  Flight& flight_of(std::size_t bucket) { return flights_[separate_ ? bucket % window_ : 0]; }
+  std::size_t buckets_at_once() const;
+  void encode_after(std::size_t applied);
   bool sends_late(std::size_t bucket) const;
   void encode(std::size_t bucket);
   void exchange(Lane& lane, std::size_t bucket);
@@ -169,7 +177,9 @@ class Pipeline {
   double clip_ = 0, grad_norm_ = 0;
   ExchangeAll all_;
   Results results_ = Results::kApply;
-  bool separate_ = false;  // a flight for each bucket, else one for all
+  bool separate_ = false;  // a flight for each bucket in flight, else one for all
+  std::size_t frame_bytes_ = kFrameBytes;
+  std::size_t window_ = 1;  // buckets that are encoded and not yet applied, at most
   std::vector<char> encoded_;
   std::vector<Flight> flights_;
   Timing timing_;

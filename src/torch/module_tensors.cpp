@@ -117,6 +117,14 @@ struct ModuleTensors::Impl {
     return std::ranges::any_of(entries,
                                [](const Entry& e) { return e.device.type() == gpu_type(); });
   }
+  std::uint64_t master_bytes() const {
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const at::ScalarType type = entries[i].dtype;
+      bytes += layout.tensors()[i].n * (type == at::kFloat ? 0U : type == at::kHalf ? 4U : 2U);
+    }
+    return bytes;
+  }
   // Makes the method run on the GPU that holds all parameters, or returns why it cannot.
   std::string go_to_gpu(OptimizerOptions& options, at::ScalarType products) {
     const at::Device place = entries.front().device;
@@ -127,9 +135,12 @@ struct ModuleTensors::Impl {
       std::string reason = why_host_only(options.method, options.options);
       if (!reason.empty()) return reason;
       if (!opened) opened = std::make_shared<Gpu>(place);
-      opened->set(options, products);
+      OptimizerOptions on_gpu = options;
+      opened->set(on_gpu, products);
+      check_device_memory(layout, on_gpu, master_bytes());
+      options = std::move(on_gpu);
       set_gpu(opened);
-    } catch (const InvalidArgument& e) {
+    } catch (const Error& e) {
       return e.what();
     }
     return "";

@@ -21,6 +21,12 @@ static void refuse_options(pride_comm* comm, const pride_layout* layout) {
   CHECK_FAILS(PRIDE_INVALID, "layout is NULL", pride_optimizer_create(comm, NULL, &options, &out));
   CHECK_FAILS(PRIDE_INVALID, "options is NULL", pride_optimizer_create(comm, layout, NULL, &out));
   CHECK_FAILS(PRIDE_INVALID, "out is NULL", pride_optimizer_create(comm, layout, &options, NULL));
+  CHECK_FAILS(PRIDE_INVALID, "layout is NULL", pride_optimizer_check_memory(NULL, &options, 0));
+  CHECK_FAILS(PRIDE_INVALID, "options is NULL", pride_optimizer_check_memory(layout, NULL, 0));
+  CHECK_FAILS(PRIDE_INVALID, "the options name no device",
+              pride_optimizer_check_memory(layout, &options, 0));
+  CHECK_FAILS(PRIDE_INVALID, "device is NULL", pride_device_set_make_room(NULL, NULL, NULL));
+  CHECK_FAILS(PRIDE_INVALID, "text is NULL", pride_cuda_report(NULL));
 
   pride_options bad = options;
   bad.struct_size = 0;

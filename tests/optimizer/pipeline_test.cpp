@@ -5,10 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <latch>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 
+#include "device/device_space.h"
+#include "device/no_device.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 
@@ -173,6 +177,83 @@ TEST(Pipeline, HasAsManyBucketsOnTheirWayAsItHasCommunicators) {
   EXPECT_FALSE(pipeline.finish());
   EXPECT_EQ(method.order_, (std::vector{0, 1, 2, 3}));
   EXPECT_EQ(method.first_thread_, method.third_thread_) << "a lane keeps its buckets";
+}
+
+// Counts the buckets that are encoded and not applied. Bucket 5 is not finite in step 1.
+class Counting final : public Frames {
+ public:
+  void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
+    most_ = std::max(most_, ++in_flight_);
+    encoded_.push_back(b.index);
+    if (b.index == 5 && ctx.step == 1) flight.wire(0).non_finite = NonFinite{ctx.rank, 0};
+  }
+  void apply(const Bucket& b, const Flight&, const StepContext&, View) override {
+    --in_flight_;
+    applied_.push_back(b.index);
+  }
+
+  int in_flight_ = 0, most_ = 0;
+  std::vector<int> encoded_, applied_;
+};
+
+std::vector<int> first(int n) {
+  std::vector<int> numbers(static_cast<std::size_t>(n));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+TEST(Pipeline, FramesTakeNoMoreThanTheirLimit) {
+  constexpr int kBuckets = 12;
+  const Layout layout({{"w", {64 * kBuckets}}});
+  const auto buckets = make_buckets(layout, 64, kWorld);
+  run_world(kWorld, [&](Communicator& caller) {
+    caller.set_timeout(kDeadline);
+    std::vector<std::unique_ptr<Communicator>> comms;
+    for (int i = 0; i < kLanes; ++i) comms.push_back(caller.duplicate());
+    for (const bool overlap : {true, false}) {
+      DeviceSpace device(std::make_shared<NoDevice>());
+      Counting method;
+      Pipeline pipeline(comms, caller, method, buckets, {}, overlap, device);
+      StepContext ctx;
+      ctx.rank = caller.rank();
+      ctx.voters = kWorld;
+      ctx.unused = kUnused;
+      ctx.memory = &device;
+      const int lanes = overlap ? kLanes : 1;
+      const std::vector<Part> parts = method.parts(buckets.front(), ctx);
+      std::size_t bytes = 0;  // of a bucket's frames
+      for (const Shard& shard : parts[0].shards) {
+        bytes += parts[0].up.all_bytes(shard) + parts[0].down.all_bytes(shard);
+      }
+      for (const auto& [limit, most] :
+           {std::pair{bytes, lanes + 1}, {5 * bytes, 5}, {100 * bytes, kBuckets}}) {
+        method = {};
+        pipeline.limit_frames(limit);
+        pipeline.begin(ctx, {}, {}, false);
+        for (std::size_t b = kBuckets; b-- > 0;) pipeline.submit(b);
+        EXPECT_FALSE(pipeline.finish());
+        EXPECT_EQ(method.most_, most);
+        EXPECT_EQ(method.applied_, first(kBuckets));
+        method = {};
+        pipeline.begin(ctx, {}, {}, true);
+        EXPECT_FALSE(pipeline.finish());
+        EXPECT_EQ(method.most_, kBuckets) << "held";
+      }
+      // a step that stops leaves the buckets behind it, on all ranks
+      method = {};
+      pipeline.limit_frames(0);
+      ctx.step = 1;
+      pipeline.begin(ctx, {}, {}, false);
+      EXPECT_TRUE(pipeline.finish());
+      EXPECT_EQ(method.applied_, first(5));
+      EXPECT_EQ(method.encoded_, first(5 + lanes + 1));
+      ctx.step = 2;
+      method = {};
+      pipeline.begin(ctx, {}, {}, false);
+      EXPECT_FALSE(pipeline.finish());
+      EXPECT_EQ(method.applied_, first(kBuckets));
+    }
+  });
 }
 
 // Exchanges in step 0 with a delay of 2; its server waits until it is let go.

@@ -152,6 +152,23 @@ TEST(OnAGpu, FollowsTorchBeforeItReads) {
   }
 }
 
+TEST(OnAGpu, WithoutMemoryTheHostTakesOver) {
+  const FakeGpu gpu;
+  Net net;
+  ModuleTensors tensors(named(net));
+  OptimizerOptions options{.method = "dlion-vote"};
+  ASSERT_EQ(tensors.run_on(RunOn::kAuto, options), "");
+  ASSERT_TRUE(tensors.is_on_device());
+  FakeGpu::fill_up();
+  const std::string reason = tensors.run_on(RunOn::kAuto, options);
+  EXPECT_NE(reason.find("CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos) << reason;
+  EXPECT_FALSE(tensors.is_on_device());
+  EXPECT_EQ(options.device, nullptr);
+  FakeGpu::fill_up();
+  EXPECT_THROW(tensors.run_on(RunOn::kDevice, options), InvalidArgument);
+  EXPECT_EQ(options.device, nullptr);
+}
+
 TEST(NewtonSchulz, IsThatOfTheHost) {
   for (const auto& [rows, cols] : {std::pair{30, 70}, {70, 30}, {16, 16}}) {
     torch::manual_seed(1);

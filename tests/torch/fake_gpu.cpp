@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "device/cuda_context.h"
+#include "device/library.h"
 #include "torch/gpu.h"
 
 namespace pride {
@@ -83,6 +84,12 @@ FakeGpu::FakeGpu() {
 FakeGpu::~FakeGpu() {
   gpu_type() = at::kCUDA;
   registered() = g_before;
+}
+
+void FakeGpu::fill_up() {
+  static const Library driver(PRIDE_FAKE_CUDA);
+  const auto fail = reinterpret_cast<void (*)(const char*, int, int)>(driver.get("fake_cuda_fail"));
+  fail("cuMemAllocAsync", cuda::kOutOfMemory, 0);
 }
 
 int FakeGpu::followed() { return g_followed; }

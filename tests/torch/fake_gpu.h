@@ -20,6 +20,8 @@ class FakeGpu {
   // How often a stream of pride had to wait for torch's, and torch's for one of pride.
   static int followed();
   static int led();
+
+  static void fill_up();  // the driver's next allocation finds no memory
 };
 
 }  // namespace pride

@@ -10,7 +10,8 @@ extern "C" {
 #endif
 
 /* Opens a CUDA GPU by its number, with its own queue. PRIDE_INVALID, with the reason, if the GPU
- * cannot be used: no driver, no NVRTC, no such GPU. */
+ * cannot be used: no driver, no NVRTC, no such GPU, or a kernel whose bits are not the host's.
+ * PRIDE_NO_DEVICE_MEMORY if it is full. */
 typedef struct pride_device pride_device;
 PRIDE_API int pride_cuda_device(int32_t number, pride_device** out);
 /* Optimizers that were made with the device keep it open. */
@@ -23,6 +24,10 @@ PRIDE_API const char* pride_device_name(const pride_device* device); /* "cuda:0 
 typedef void (*pride_make_room)(void* user);
 PRIDE_API int pride_device_set_make_room(pride_device* device, pride_make_room function,
                                          void* user);
+/* What is installed, what each GPU is, and whether its kernels give the host's bits: lines of text,
+ * as `pride info` prints. Opens the GPUs. Valid until the thread's next call of this function.
+ * Since PRIDE_C_VERSION 9. */
+PRIDE_API int pride_cuda_report(const char** text);
 /* Measures bytes per second of copies, for at least `seconds` each. memory: within the device's
  * memory, read and written. link: to or from page-locked memory of the host, whichever is slower.
  * Copies are of `bytes`; those to and from the host are of at most 256 MiB. It allocates twice

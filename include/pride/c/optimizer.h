@@ -79,6 +79,11 @@ typedef struct pride_cost {
 
 typedef struct pride_optimizer pride_optimizer;
 
+/* Allocates on options->device what an optimizer will take there, about: state, `master_bytes` for
+ * masters (2 a bfloat16, 4 a float16), frames, directions; and frees all at once. With
+ * PRIDE_NO_DEVICE_MEMORY this rank may still choose the host. Since PRIDE_C_VERSION 9. */
+PRIDE_API int pride_optimizer_check_memory(const pride_layout* layout, const pride_options* options,
+                                           uint64_t master_bytes);
 /* Collective: ranks compare layout, method and options. If ranks differ, the error on all ranks
  * names the difference. */
 PRIDE_API int pride_optimizer_create(pride_comm* comm, const pride_layout* layout,

@@ -66,9 +66,10 @@ class ModuleTensors {
   // Chooses where the method of these options runs. Call it before the optimizer is made. For a GPU
   // it sets options.device, stream and orthogonalise. `products`: the type in which matrices are
   // multiplied, float32 or bfloat16. In the calls below pride's work and torch's current stream
-  // then wait for each other. If parameters are on a GPU and the method runs on the host, it
-  // returns the reason; empty in all other cases, and with kHost. Throws InvalidArgument with the
-  // reason if kDevice is not possible.
+  // then wait for each other. kAuto takes the GPU if the method has kernels, which give the host's
+  // bits there, and if there is memory. If parameters are on a GPU and the method runs on the host,
+  // it returns the reason; empty in all other cases, and with kHost. Throws InvalidArgument with
+  // the reason if kDevice is not possible.
   std::string run_on(RunOn where, OptimizerOptions& options,
                      at::ScalarType products = at::ScalarType::Float);
   bool is_on_device() const noexcept;

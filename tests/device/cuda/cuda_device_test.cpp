@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "bench/device/job_cases.h"
 #include "device/cuda/machine.h"
+#include "device/job_cases.h"
 #include "pride/device.h"
 #include "pride/error.h"
 #include "support/texts.h"
@@ -54,6 +54,19 @@ TEST_P(CudaDevice, KernelsGiveTheHostsBits) {
       device().launch(jobs.launch(kernel));
       EXPECT_EQ(first_difference(host.contents(), on_device.contents()), "")
           << name_of(kernel) << ", seed " << seed;
+    }
+  }
+}
+
+TEST_P(CudaDevice, NoGuardStopsATimedJob) {
+  constexpr std::size_t n[] = {300};
+  for (const Kernel kernel : {Kernel::k_dense_lion, Kernel::k_sgd_momentum, Kernel::k_adamw}) {
+    for (std::uint32_t seed = 1; seed <= 12; ++seed) {
+      JobMemory memory(&device());
+      const Jobs jobs = random_jobs(kernel, n, {.seed = seed, .period = 100}, memory);
+      const auto before = memory.contents();
+      device().launch(jobs.launch(kernel));
+      EXPECT_NE(before, memory.contents()) << name_of(kernel) << ", seed " << seed;
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "device/cuda/machine.h"
 #include "pride/device.h"
 #include "pride/error.h"
+#include "support/texts.h"
 
 namespace pride {
 namespace {
@@ -47,6 +48,45 @@ TEST(Cuda, IsReportedAndUsedOnceItIsThere) {
   EXPECT_EQ(all.driver, "13.1");
   EXPECT_EQ(all.nvrtc, nvrtc + ", version 13.1");
   EXPECT_EQ(all.reason, "");
+
+  // kernels that cannot be loaded, run or trusted
+  const std::string who = " (sm_90, NVRTC 13.1, driver of CUDA 13.1)";
+  fake().fail("cuModuleLoadData", 222, 0);
+  texts::expect_error<InvalidArgument>(
+      [] { cuda_device(1); }, {"no NVRTC for CUDA 13.1 or older", nvrtc, "refuses the kernels: "});
+  for (const char* call : {"cuModuleLoadData", "cuMemAllocAsync", "cuLaunchKernel"}) {
+    fake().fail(call, 2, 0);
+    texts::expect_error<OutOfMemory>([] { cuda_device(1); },
+                                     {"cuda:1 (Fake B)", concat(call, " failed: ")});
+  }
+  fake().fail("cuStreamCreateWithPriority", 400, 0);
+  texts::expect_error<InvalidArgument>(
+      [] { cuda_device(1); },
+      {"cuda:1 (Fake B): cuStreamCreateWithPriority failed: ", " (sm_90, driver of CUDA 13.1)"});
+  fake().fail("cuLaunchKernel", 400, 0);
+  texts::expect_error<InvalidArgument>(
+      [] { cuda_device(1); }, {"cuda:1 (Fake B), kernel ", ": cuLaunchKernel failed: ", who});
+  fake().wrong("lion_signs");
+  texts::expect_error<InvalidArgument>(
+      [] { cuda_device(1); },
+      {"cuda:1 (Fake B): kernel lion_signs gives other bits than the host, from byte 0 of ", who});
+  const CudaReport wrong = cuda_report(true);
+  EXPECT_NE(wrong.reason.find("cuda:0 (Fake A): kernel lion_signs"), std::string::npos);
+  EXPECT_NE(wrong.lines().back().second.find("off: cuda:0"), std::string::npos);
+  EXPECT_EQ(cuda_report().reason, "") << "runs no kernel";
+  fake().wrong("");
+  EXPECT_EQ(cuda_report(true).lines().back(),
+            std::pair(std::string("GPU path"), std::string("on")));
+
+  // the NVRTC of the kernels, not the one that was found first
+  const fs::path toolkit = cache / "toolkit";
+  fs::create_directories(toolkit / "lib64");
+  fs::copy_file(nvrtc, toolkit / "lib64" / "libnvrtc.so.13");
+  unsetenv("PRIDE_NVRTC");
+  setenv("CUDA_HOME", toolkit.c_str(), 1);
+  EXPECT_EQ(cuda_report(true).nvrtc,
+            (toolkit / "lib64" / "libnvrtc.so.13").string() + ", version 13.1");
+  setenv("PRIDE_NVRTC", nvrtc.c_str(), 1);
 
   const auto device = cuda_device(1);
   EXPECT_EQ(device->name(), "cuda:1 (Fake B)");

@@ -22,6 +22,9 @@ void fake_cuda_fail(const char* call, int result, int calls);
 void fake_cuda_hold(int held);
 // Calls of this name so far.
 int fake_cuda_calls(const char* call);
+// The kernel of this name, "scale", leaves a wrong word at the first address of its first job; "":
+// none does.
+void fake_cuda_wrong(const char* kernel);
 // How many GPUs it has, and whether they allocate in the order of a stream.
 void fake_cuda_machine(int gpus, int pools);
 }

@@ -46,7 +46,7 @@ struct World {
   std::map<void*, std::shared_ptr<FakeEvent>> events;
   std::set<void*> modules;
   std::vector<FakeContext> contexts = std::vector<FakeContext>(8);
-  std::string failing;
+  std::string failing, wrong_kernel;
   int failure = 0, calls_before = 0;
   int waiting = 0;
   int priority = 0;

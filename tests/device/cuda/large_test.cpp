@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "bench/device/job_cases.h"
 #include "device/cuda/machine.h"
+#include "device/job_cases.h"
 
 namespace pride {
 namespace {

@@ -39,7 +39,8 @@ const Fake& fake() {
       .fail = control<decltype(Fake::fail)>(library, "fake_cuda_fail"),
       .hold = control<decltype(Fake::hold)>(library, "fake_cuda_hold"),
       .calls = control<decltype(Fake::calls)>(library, "fake_cuda_calls"),
-      .machine = control<decltype(Fake::machine)>(library, "fake_cuda_machine")};
+      .machine = control<decltype(Fake::machine)>(library, "fake_cuda_machine"),
+      .wrong = control<decltype(Fake::wrong)>(library, "fake_cuda_wrong")};
   return instance;
 }
 

@@ -19,6 +19,7 @@ struct Fake {
   void (*hold)(int held);
   int (*calls)(const char* call);
   void (*machine)(int gpus, int pools);
+  void (*wrong)(const char* kernel);
 
   FakeCudaState now() const;
 };

@@ -9,7 +9,7 @@
 #include <array>
 #include <bit>
 
-#include "bench/device/job_cases.h"
+#include "device/job_cases.h"
 
 namespace pride {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "bench/device/job_cases.h"
+#include "device/job_cases.h"
 #include "device/timing.h"
 #include "pride/device.h"
 #include "pride/error.h"

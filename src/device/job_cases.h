@@ -18,6 +18,10 @@ namespace pride {
 class JobMemory {
  public:
   explicit JobMemory(Device* device) : device_(device) {}  // null: on the host
+  // All arrays in one piece of the device's memory, which has the room() of another JobMemory with
+  // the same jobs. They are there after upload().
+  JobMemory(Device& device, std::size_t room)
+      : device_(&device), piece_(static_cast<std::byte*>(device.allocate(room))) {}
   ~JobMemory();
   JobMemory(const JobMemory&) = delete;
   JobMemory& operator=(const JobMemory&) = delete;
@@ -28,6 +32,9 @@ class JobMemory {
     return static_cast<T*>(add(std::as_bytes(values), count * sizeof(T)));
   }
   std::size_t bytes() const { return bytes_; }  // of all arrays, without guards
+  std::size_t room() const { return room_; }    // with guards and alignment
+  std::size_t arrays() const { return blocks_.size(); }
+  void upload();
 
   // Waits for the device's queue and returns all bytes of all arrays, with guards.
   std::vector<std::vector<std::byte>> contents() const;
@@ -40,9 +47,13 @@ class JobMemory {
   void* add(std::span<const std::byte> bytes, std::size_t whole);
   void* repeated(std::span<const std::byte> pattern, std::size_t whole);
 
+  std::vector<std::vector<std::byte>> in_one_copy() const;
+
   Device* device_;
+  std::byte* piece_ = nullptr;
+  std::vector<std::byte> sent_;  // by upload()
   std::vector<std::unique_ptr<Block>> blocks_;
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0, room_ = 0;
 };
 
 struct Jobs {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/device/job_cases.h"
+#include "device/job_cases.h"
 
-#include "bench/device/job_maker.h"
+#include "device/job_maker.h"
 
 namespace pride {
 namespace {

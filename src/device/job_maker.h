@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "bench/device/job_cases.h"
+#include "device/job_cases.h"
 
 namespace pride::device {
 
@@ -87,10 +87,10 @@ class JobMaker {
     const std::uint32_t none[1] = {kNoTensor};
     return {memory_.array<std::uint32_t>(none), word() % 100};
   }
-  // Null, a guard without a fault, or one with a fault.
+  // Null, a guard without a fault, or, in jobs that are not timed, one with a fault.
   const u32* guard() {
     const u32 kind = word() % 4;
-    const std::uint32_t fault[1] = {kind == 0 ? 7 : kNoTensor};
+    const std::uint32_t fault[1] = {kind == 0 && options_.period == 0 ? 7 : kNoTensor};
     return kind == 3 ? nullptr : memory_.array<std::uint32_t>(fault);
   }
   // In one of two jobs, one value is Inf or a NaN that no processor makes.

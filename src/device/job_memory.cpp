@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "bench/device/job_cases.h"
+#include "device/job_cases.h"
 #include "pride/error.h"
 
 namespace pride {
 namespace {
 
-constexpr std::size_t kGuard = 64;  // bytes behind each array that no kernel may write
+constexpr std::size_t kGuard = 64;     // bytes behind each array that no kernel may write
+constexpr std::size_t kAligned = 256;  // as a device's own memory
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAligned - 1) / kAligned * kAligned; }
 
 }  // namespace
 
 JobMemory::~JobMemory() {
   if (device_ == nullptr) return;
-  for (const auto& block : blocks_) device_->free(block->memory);
+  for (const auto& block : blocks_) {
+    if (piece_ == nullptr) device_->free(block->memory);
+  }
+  device_->free(piece_);
   device_->wait(device_->record());  // copies may still read `host`
 }
 
@@ -23,11 +29,14 @@ void* JobMemory::add(std::span<const std::byte> bytes, std::size_t whole) {
   block->host.assign(bytes.begin(), bytes.end());
   block->host.resize(bytes.size() + kGuard, std::byte{0x5A});
   block->memory = block->host.data();
-  if (device_ != nullptr) {
+  if (piece_ != nullptr) {
+    block->memory = piece_ + room_;
+  } else if (device_ != nullptr) {
     block->memory = device_->allocate(block->host.size());
     device_->copy_in(block->memory, block->host.data(), block->host.size());
   }
   bytes_ += bytes.size();
+  room_ += aligned(block->host.size());
   blocks_.push_back(std::move(block));
   return blocks_.back()->memory;
 }
@@ -47,7 +56,31 @@ void* JobMemory::repeated(std::span<const std::byte> pattern, std::size_t whole)
   return memory;
 }
 
+void JobMemory::upload() {
+  sent_.resize(room_);
+  std::size_t at = 0;
+  for (const auto& block : blocks_) {
+    std::ranges::copy(block->host, sent_.begin() + static_cast<std::ptrdiff_t>(at));
+    at += aligned(block->host.size());
+  }
+  device_->copy_in(piece_, sent_.data(), sent_.size());
+}
+
+std::vector<std::vector<std::byte>> JobMemory::in_one_copy() const {
+  std::vector<std::byte> whole(room_);
+  device_->copy_out(whole.data(), piece_, whole.size());
+  device_->wait(device_->record());
+  std::vector<std::vector<std::byte>> all;
+  auto at = whole.begin();
+  for (const auto& block : blocks_) {
+    all.emplace_back(at, at + static_cast<std::ptrdiff_t>(block->host.size()));
+    at += static_cast<std::ptrdiff_t>(aligned(block->host.size()));
+  }
+  return all;
+}
+
 std::vector<std::vector<std::byte>> JobMemory::contents() const {
+  if (piece_ != nullptr) return in_one_copy();
   std::vector<std::vector<std::byte>> all;
   for (const auto& block : blocks_) {
     all.push_back(block->host);
