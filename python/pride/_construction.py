@@ -16,7 +16,7 @@ import torch
 from . import _hooks
 from . import _library as library
 from ._assembled import deal_out
-from ._device import place_of, place_with_memory
+from ._device import HOST, place_of, place_with_memory
 from ._state import ABOUT, view_state
 from ._steps import CHECKED_STEPS, Steps
 from ._tensors import (Slot, Table, aligned, check_memory, check_parameter, check_shards,
@@ -156,6 +156,9 @@ class Construction(VirtualWorkers, Steps):
             self._voters = self._nodes.voters if self._nodes else self._world
         made = {}
 
+        def bucket_size(place):
+            return s["bucket_size"] or (HOST if coordinator else place).bucket_size
+
         def prepare():
             if take is not None:
                 take()
@@ -169,14 +172,17 @@ class Construction(VirtualWorkers, Steps):
             made["slots"] = slots
             made["groups"] = [self._group_values(g, i) for i, g in enumerate(self.param_groups)]
             made["layout"] = library.make_layout(*parts_of(slots))
-            place = place_with_memory(slots[0].place, made["layout"], slots, s)
+            place = place_with_memory(slots[0].place, made["layout"], slots,
+                                      {**s, "bucket_size": bucket_size(slots[0].place)})
             for slot in slots:
                 slot.place = place
+            made["bucket_size"] = bucket_size(place)
 
         compared = ("overlap", "lanes", "on_non_finite", "equal_gradients")
         rows = self._agree("construct", prepare, lambda: [
             *(digest(repr(s[k]).encode()) for k in (*compared, "vote_weight")),
-            self._nodes.digest_of(s) if self._nodes else 0])
+            self._nodes.digest_of(s) if self._nodes else 0, made["bucket_size"]])
+        s["bucket_size"] = s["bucket_size"] or max(row[-1] for row in rows)
         for column, name in enumerate(compared):
             self._same(rows, column, f"argument '{name}'")
         if self._nodes:

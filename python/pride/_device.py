@@ -29,6 +29,7 @@ class Host:
     """The host's memory."""
 
     code = 0  # PRIDE_CPU
+    bucket_size = 4 << 20
 
     def reads(self, tensor):
         return tensor.is_cpu
@@ -56,6 +57,7 @@ class Device:
     """A GPU."""
 
     code = 1  # PRIDE_CUDA
+    bucket_size = 16 << 20  # docs/results/steps.md
 
     def __init__(self, device):
         self.device = device

@@ -44,7 +44,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
         release_gradients: with ``overlap``, backward sets a gradient to None as soon as it is
             encoded, so that memory never holds all gradients. Only for methods that do not read
             gradients again; not under DistributedDataParallel.
-        bucket_size: coordinates per exchange.
+        bucket_size: coordinates per exchange. Default: 4 Mi, or 16 Mi if a rank runs the method on
+            a GPU.
         lanes: number of buckets exchanged at the same time, each on its own thread and Gloo group,
             in parallel with arithmetic and, with overlap, with backward. 0: one after the other.
         seed: of the bits for zeros, ties and stochastic rounding; the same on all ranks.
@@ -96,7 +97,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  fused: Optional[bool] = None, capturable: bool = False,
                  differentiable: bool = False, overlap: bool = False,
                  release_gradients: bool = False,
-                 bucket_size: int = 4 << 20, lanes: int = 2, seed: int = 0, vote_weight: int = 1,
+                 bucket_size: Optional[int] = None, lanes: int = 2, seed: int = 0, vote_weight: int = 1,
                  on_non_finite: str = "raise", clip_global_norm: float = 0.0,
                  timeout: float = 300.0, broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",

@@ -255,6 +255,8 @@ if other == 0:
     driver().fake_cuda_wrong(b"scale")
 on = train("auto", method="dlion-vote", equal_gradients="allow")
 assert on[3]._slots[0].place.code == int(other > 0)
+assert on[3]._settings["bucket_size"] == 16 << 20, "equal on all ranks, that of a GPU"
+assert train("host", method="dlion-vote", equal_gradients="allow")[3]._settings["bucket_size"] == 4 << 20
 on[3].close()
 # memory that goes after the choice: an error at once, on all ranks
 driver().fake_cuda_wrong(b"")

@@ -87,11 +87,11 @@ class JobMaker {
     const std::uint32_t none[1] = {kNoTensor};
     return {memory_.array<std::uint32_t>(none), word() % 100};
   }
-  // Null, a guard without a fault, or, in jobs that are not timed, one with a fault.
+  // Null, a guard without a fault, or one with a fault. Null in jobs that are timed.
   const u32* guard() {
     const u32 kind = word() % 4;
-    const std::uint32_t fault[1] = {kind == 0 && options_.period == 0 ? 7 : kNoTensor};
-    return kind == 3 ? nullptr : memory_.array<std::uint32_t>(fault);
+    const std::uint32_t fault[1] = {kind == 0 ? 7 : kNoTensor};
+    return kind == 3 || options_.period != 0 ? nullptr : memory_.array<std::uint32_t>(fault);
   }
   // In one of two jobs, one value is Inf or a NaN that no processor makes.
   Values broken_values() {

@@ -60,7 +60,8 @@ TEST_P(CudaDevice, KernelsGiveTheHostsBits) {
 
 TEST_P(CudaDevice, NoGuardStopsATimedJob) {
   constexpr std::size_t n[] = {300};
-  for (const Kernel kernel : {Kernel::k_dense_lion, Kernel::k_sgd_momentum, Kernel::k_adamw}) {
+  for (const Kernel kernel :
+       {Kernel::k_dense_lion, Kernel::k_sgd_momentum, Kernel::k_adamw, Kernel::k_set}) {
     for (std::uint32_t seed = 1; seed <= 12; ++seed) {
       JobMemory memory(&device());
       const Jobs jobs = random_jobs(kernel, n, {.seed = seed, .period = 100}, memory);
