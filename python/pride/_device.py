@@ -61,10 +61,17 @@ class Device:
 
     def __init__(self, device):
         self.device = device
-        self.handle = library.Handle("device", "pride_cuda_device", device.index or 0)
+        self.handle = self._open()
         self._function = library.ORTHOGONALISE(self._orthogonalise)
         self._make_room = library.MAKE_ROOM(self._empty_cache)
         library.call("pride_device_set_make_room", self.handle, self._make_room, None)
+
+    def _open(self):
+        try:
+            return library.Handle("device", "pride_cuda_device", self.device.index or 0)
+        except OutOfMemory:  # libpride does not have _make_room yet
+            self._empty_cache(None)
+            return library.Handle("device", "pride_cuda_device", self.device.index or 0)
 
     def reads(self, tensor):
         return tensor.device == self.device

@@ -223,12 +223,16 @@ driver().fake_cuda_wrong(b"")
 for call, result, kind in ((b"cuModuleLoadData", 2, pride.OutOfMemory),
                            (b"cuStreamCreateWithPriority", 400, pride.InvalidArgument),
                            (b"cuMemAllocAsync", 2, pride.OutOfMemory)):
-    driver().fake_cuda_fail(call, result, 0)
+    for_room[0] = lambda: driver().fake_cuda_fail(call, result, 0)
+    for_room[0]()
     code, (text,) = place("auto")
     assert code == 0 and call.decode() in text, text
-    driver().fake_cuda_fail(call, result, 0)
+    for_room[0]()
     refused(kind, call.decode())
-assert place("auto") == (1, [])
+for_room[0] = lambda: None
+driver().fake_cuda_fail(b"cuModuleLoadData", 2, 0)
+emptied.clear()
+assert place("auto") == (1, []) and emptied, "room was made as the GPU was opened"
 report = pride.device_report()
 for part in ("GPU path: on", "dlion-vote: on the host: cuda:0 (Fake A): kernel apply_signs",
              "dlion-vote: on the GPU"):
