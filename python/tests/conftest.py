@@ -1,9 +1,11 @@
 # Fixtures: ranks that are kept for the next tests, and those of one test alone.
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+import torch
 
 from processes import Job, World
 
+torch.set_num_threads(1)  # as ranks: with other threads torch may round its products otherwise
 _worlds = {}
 
 

@@ -162,7 +162,8 @@ TEST_F(Gpt2File, LongContextsCostOnlyWhatIsRead) {
   KvCache a, b;
   for (std::int64_t at = 0, n = 3; at < 8; at += n, n = 1) {
     const torch::Tensor part = ids[0].narrow(0, at, n);
-    EXPECT_TRUE(torch::equal(brief.read(part, a), patient.read(part, b))) << at;
+    // torch may round products of caches with other strides otherwise
+    EXPECT_TRUE(torch::allclose(brief.read(part, a), patient.read(part, b), 1e-5, 1e-6)) << at;
   }
 }
 
