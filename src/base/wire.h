@@ -51,8 +51,8 @@ struct NonFinite {
 // whole bucket has one of each. A method's encode fills `up`, its server `down`; its apply reads
 // `down`.
 struct Wire {
-  std::vector<ByteBuffer> up, down;                 // heads
-  ByteBuffer block;                                 // with a device: memory of `up`, in its order
+  std::vector<ByteBuffer> up, down;  // heads
+  ByteBuffer up_block, down_block;   // with a device: memory of `up` and `fault`, and of `down`
   std::vector<std::span<const std::byte>> up_body;  // bodies, sent without a copy
   std::vector<std::span<std::byte>> down_body;      // receive buffers of the results' bodies
   ByteBuffer room;                                  // scratch memory of the method: bodies, sums

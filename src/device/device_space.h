@@ -31,6 +31,8 @@ class DeviceSpace final : public Space, public LevelKernels {
 
   std::uint32_t* watch(std::uint32_t& word) override;
   void report(const std::uint32_t* watched, std::uint32_t& word) override;
+  void stage_block(std::span<std::byte> block) override;
+  void bring_block(std::span<const std::byte> block) override;
   void forget(std::span<std::uint32_t> words) override;
   std::uint32_t fault_in(Guard word) override;
 
@@ -138,6 +140,12 @@ class DeviceSpace final : public Space, public LevelKernels {
     bool conflicts(std::span<const Range> ranges) const;
     void use(const Range& range);
   };
+  // A block of frames in the host's memory, and its copy on the device.
+  struct Copied {
+    std::span<std::byte> block;
+    std::byte* copy;
+  };
+  const Copied* block_of(std::span<const std::byte> frame) const;
   const std::byte* bring_bytes(std::span<const std::byte> frame) override;
   std::byte* stage_bytes(std::span<std::byte> frame) override;
   void send_bytes(const void* staged, std::span<std::byte> frame) override;
@@ -170,6 +178,7 @@ class DeviceSpace final : public Space, public LevelKernels {
     const void* staged;
   };
   std::vector<Sent> sent_;
+  std::vector<Copied> copied_;
   std::optional<void*> behind_;  // the caller's stream, if the queue does not wait for it yet
   // memory for the words of frames, in blocks that are filled in order
   struct Block {

@@ -97,28 +97,60 @@ std::size_t DeviceSpace::scratch_bytes() const noexcept {
 void DeviceSpace::begin_frames() {
   flush();
   block_ = used_ = 0;
+  copied_.clear();
 }
 
 // --- Frames. -------------------------------------------------------------------------------------
 
+const DeviceSpace::Copied* DeviceSpace::block_of(std::span<const std::byte> frame) const {
+  const auto has = [frame](const Copied& c) {
+    return frame.data() >= c.block.data() &&
+           frame.data() + frame.size() <= c.block.data() + c.block.size();
+  };
+  const auto found = std::ranges::find_if(copied_, has);
+  return found == copied_.end() ? nullptr : &*found;
+}
+
+// Cleared: what kernels do not write must be 0, such as padding.
+void DeviceSpace::stage_block(std::span<std::byte> block) {
+  std::byte* const copy = stage_bytes(block);
+  device_->fill(copy, 0, block.size() / sizeof(std::uint32_t));
+  copied_.push_back({block, copy});
+}
+
+void DeviceSpace::bring_block(std::span<const std::byte> block) {
+  const std::byte* const copy = bring_bytes(block);
+  // never written: kernels read what was brought
+  copied_.push_back(
+      {{const_cast<std::byte*>(block.data()), block.size()}, const_cast<std::byte*>(copy)});
+}
+
 std::byte* DeviceSpace::stage_bytes(std::span<std::byte> frame) {
-  return frame.empty() ? nullptr : static_cast<std::byte*>(scratch(frame.size()));
+  if (frame.empty()) return nullptr;
+  if (const Copied* in = block_of(frame)) return in->copy + (frame.data() - in->block.data());
+  return static_cast<std::byte*>(scratch(frame.size()));
 }
 
 void DeviceSpace::send_bytes(const void* staged, std::span<std::byte> frame) {
-  if (!frame.empty()) sent_.push_back({frame, staged});
+  if (frame.empty()) return;
+  const Copied* const in = block_of(frame);
+  const Sent sent = in != nullptr ? Sent{in->block, in->copy} : Sent{frame, staged};
+  const auto same = [&](const Sent& s) { return s.staged == sent.staged; };
+  if (std::ranges::none_of(sent_, same)) sent_.push_back(sent);
 }
 
 const std::byte* DeviceSpace::bring_bytes(std::span<const std::byte> frame) {
   if (frame.empty()) return nullptr;
+  if (const Copied* in = block_of(frame)) return in->copy + (frame.data() - in->block.data());
   if (!sent_.empty()) flush();  // the frame may be one of them
   auto* memory = static_cast<std::byte*>(scratch(frame.size()));
   device_->copy_in(memory, frame.data(), frame.size());
   return memory;
 }
 
-std::uint32_t* DeviceSpace::watch(std::uint32_t&) {
-  auto* word = static_cast<std::uint32_t*>(scratch(sizeof(std::uint32_t)));
+std::uint32_t* DeviceSpace::watch(std::uint32_t& host) {
+  const auto bytes = std::as_writable_bytes(std::span(&host, 1));
+  auto* word = reinterpret_cast<std::uint32_t*>(stage_bytes(bytes));
   device_->fill(word, device::kNoTensor, 1);
   return word;
 }

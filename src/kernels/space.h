@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <vector>
 
 #include "base/memory.h"
 #include "base/step.h"
@@ -42,6 +41,12 @@ class Space : public Memory {
 
   // ---- Frames. On the host, kernels work in the frames themselves.
 
+  // Memory of several frames, of which a device has one copy until begin_frames(): stage(), bring()
+  // and watch() then give parts of it. stage_block() begins with 0, and send() and report() of
+  // parts copy the whole block to the host, once. bring_block() begins with what the host has.
+  virtual void stage_block(std::span<std::byte> /*block*/) {}
+  virtual void bring_block(std::span<const std::byte> /*block*/) {}
+
   // A part of a frame for kernels to write, which send() then copies to the frame.
   template <typename T>
   std::span<T> stage(std::span<T> frame) {
@@ -50,24 +55,6 @@ class Space : public Memory {
   template <typename T>
   void send(std::span<T> staged, std::span<T> frame) {
     send_bytes(staged.data(), std::as_writable_bytes(frame));
-  }
-  // Parts of several frames, on a device of one block: one copy sends them, and changes what lies
-  // between them.
-  template <typename T>
-  std::vector<std::span<T>> stage(const std::vector<std::span<T>>& frames) {
-    if (is_host() || frames.empty()) return frames;
-    auto* const first = reinterpret_cast<std::byte*>(frames.front().data());
-    std::byte* const staged = stage_bytes(around(frames));
-    std::vector<std::span<T>> all;
-    for (const std::span<T> f : frames) {
-      const auto at = reinterpret_cast<std::byte*>(f.data()) - first;
-      all.push_back({reinterpret_cast<T*>(staged + at), f.size()});
-    }
-    return all;
-  }
-  template <typename T>
-  void send(const std::vector<std::span<T>>& staged, const std::vector<std::span<T>>& frames) {
-    if (!is_host() && !frames.empty()) send_bytes(staged.front().data(), around(frames));
   }
   // A part of a frame, for kernels to read.
   template <typename T>
@@ -167,11 +154,6 @@ class Space : public Memory {
   virtual void before(void* /*stream*/) {}
 
  private:
-  template <typename T>
-  static std::span<std::byte> around(const std::vector<std::span<T>>& frames) {
-    auto* const first = reinterpret_cast<std::byte*>(frames.front().data());
-    return {first, reinterpret_cast<std::byte*>(frames.back().data() + frames.back().size())};
-  }
   virtual const std::byte* bring_bytes(std::span<const std::byte> frame) = 0;
   virtual std::byte* stage_bytes(std::span<std::byte> frame) = 0;
   virtual void send_bytes(const void* staged, std::span<std::byte> frame) = 0;

@@ -222,9 +222,9 @@ class DistributedLion final : public Method {
   void apply(const Bucket&, const Flight& flight, const StepContext& ctx, View x) override {
     const Part& part = flight.parts[0];
     space_.begin_frames();
-    for (std::size_t j = 0; j < part.shards.size(); ++j) {
-      const Shard& shard = part.shards[j];
-      const auto* result = flight.wire(0).down[j].span().data();
+    space_.bring_block(flight.wire(0).down_block.span());
+    for (std::size_t j = 0; const Shard& shard : part.shards) {
+      const auto* result = flight.wire(0).down[j++].span().data();
       if (average_) {
         apply_average(space_, shard, CountView(result, shard, ctx.votes(), form_of(part)), ctx, x,
                       matrices_.get());

@@ -99,15 +99,13 @@ void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad
                   const StepContext& ctx, BlendOf blend, const Stored& m, Wire& wire,
                   const SignRule& rule) {
   space.begin_frames();
+  space.stage_block(wire.up_block.span());
   std::uint32_t* const watched = space.watch(wire.fault_word());
-  std::vector<std::span<std::uint64_t>> frames;
   for (std::size_t j = 0; j < shards.size(); ++j) {
-    frames.push_back(SignView(wire.up[j].span().data(), shards[j]).signs);
-  }
-  const auto staged = space.stage(frames);
-  for (std::size_t j = 0; j < shards.size(); ++j) {
+    const auto frame = SignView(wire.up[j].span().data(), shards[j]).signs;
+    const auto staged = space.stage(frame);
     for (const Piece& p : shards[j].pieces) {
-      const auto signs = words_of(staged[j], p);
+      const auto signs = words_of(staged, p);
       if (ctx.is_unused(p.tensor)) {
         space.clear(signs);
         continue;
@@ -115,8 +113,8 @@ void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad
       encode_piece(space, p, grad, ctx, blend(ctx.scalars_of(p)), rule, m.of(p.begin, p.n()), signs,
                    {watched, static_cast<std::uint32_t>(p.tensor)});
     }
+    space.send(staged, frame);
   }
-  space.send(staged, frames);
   space.report(watched, wire.fault_word());
 }
 

@@ -60,6 +60,7 @@ std::vector<Part> ErrorFeedback::parts(const Bucket& bucket) const {
 void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const {
   Wire& wire = flight.wire(0);
   space_.begin_frames();
+  space_.stage_block(wire.up_block.span());
   std::uint32_t* const watched = space_.watch(wire.fault_word());
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const Shard& shard = bucket.shards[j];
@@ -140,6 +141,9 @@ void ErrorFeedback::apply(const Bucket& bucket, const Flight& flight, const Step
                           View x, const StepBlock& step) {
   const Wire& wire = flight.wire(0);
   space_.begin_frames();
+  for (const ByteBuffer* block : {&wire.up_block, &wire.down_block}) {
+    space_.bring_block(block->span());
+  }
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const Shard& shard = bucket.shards[j];
     const auto sent = brought(wire.up[j], shard), result = brought(wire.down[j], shard);

@@ -283,9 +283,11 @@ void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ct
   const Wire& wire = *flight.find(kVotes);
   const std::span<const Shard> shards = flight.part(kVotes).shards;
   const Wire* sums = flight.find(kSum);
+  const Wire& results = sums ? *sums : wire;
   space_.begin_frames();
+  space_.bring_block(results.down_block.span());
   for (std::size_t j = 0; j < shards.size(); ++j) {
-    VoteView vote((sums ? *sums : wire).down[j].span().data(), shards[j], tie_ == Tie::kZero);
+    VoteView vote(results.down[j].span().data(), shards[j], tie_ == Tie::kZero);
     vote.unused = unused_bits(wire.down[j].span().data(), shards[j]);
     apply_vote(space_, shards[j], vote, ctx, x);
   }

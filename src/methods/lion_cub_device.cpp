@@ -61,6 +61,7 @@ LevelKernels::Lines LionCub::integers_of(const Bucket& b, const Piece& p, Sum ty
 void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& flight) {
   Wire& wire = *flight.find(kVotes);
   Wire* sums = flight.find(kSum);
+  if (!sums) space_.stage_block(wire.up_block.span());
   std::uint32_t* const watched = space_.watch(wire.fault_word());
   if (e_ && next_.size() == 0) next_ = FlatBuffer::room(layout_.flat_size(), space_);
   std::span<std::uint64_t> integers;
@@ -69,17 +70,14 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
     integers = space_.stage(words_of_sums(*sums));
     space_.clear(integers);  // unused tensors and padding add 0
   }
-  std::vector<std::span<std::uint64_t>> frames;
-  for (std::size_t j = 0; j < b.shards.size() && !sums; ++j) {
-    frames.push_back(LevelView(wire.up[j].span().data(), b.shards[j], plan_.bits).lines);
-  }
-  const auto staged = space_.stage(frames);
   for (std::size_t j = 0; j < b.shards.size(); ++j) {
     const Shard& shard = b.shards[j];
     LevelKernels::Lines lines;
+    std::span<std::uint64_t> frame;
     if (!sums) {
       const LevelView view(wire.up[j].span().data(), shard, plan_.bits);
-      lines = {.shape = view.shape, .words = staged[j]};
+      frame = view.lines;
+      lines = {.shape = view.shape, .words = space_.stage(frame)};
       const bool any_unused = std::ranges::any_of(
           shard.pieces, [&](const Piece& p) { return ctx.is_unused(p.tensor); });
       if (any_unused) space_.clear(lines.words);
@@ -97,8 +95,8 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
                                   sums ? integers_of(b, p, flight.part(kSum).sum, integers) : lines,
                                   {watched, static_cast<std::uint32_t>(p.tensor)});
     }
+    if (!sums) space_.send(lines.words, frame);
   }
-  space_.send(staged, frames);
   if (sums) space_.send(integers, words_of_sums(*sums));
   space_.report(watched, wire.fault_word());
 }

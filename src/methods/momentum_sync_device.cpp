@@ -25,6 +25,7 @@ void MomentumSync::for_parts(std::span<const Range> ranges, const Shard& shard, 
 void MomentumSync::encode_on_device(Space& space, const Bucket& bucket, const StepContext& ctx,
                                     std::span<const float> m, const Part& part, Wire& wire) const {
   const auto ranges = due(bucket, ctx.step);
+  space.stage_block(wire.up_block.span());
   std::uint32_t* const watched = space.watch(wire.fault_word());
   for (std::size_t j = 0; j < part.shards.size(); ++j) {
     const Shard& shard = part.shards[j];
@@ -47,6 +48,7 @@ void MomentumSync::encode_on_device(Space& space, const Bucket& bucket, const St
 void MomentumSync::apply_on_device(Space& space, const Bucket& bucket, const StepContext& ctx,
                                    const Part& part, const Wire& wire, std::span<float> m) const {
   const auto ranges = due(bucket, ctx.step);
+  space.bring_block(wire.down_block.span());
   for (std::size_t j = 0; j < part.shards.size(); ++j) {
     const Shard& shard = part.shards[j];
     const ValueView frame(wire.down[j].span().data(), shard.size(), format_);

@@ -233,19 +233,24 @@ void Exchange::native() {
 
 namespace {
 
-// With a device all frames lie in one block, so that one copy brings them.
-void size_up(const Part& part, Memory& memory, Wire& wire) {
-  const auto bytes = [&](std::size_t j) { return part.up.bytes(part.shards[j]); };
+struct Buffer {
+  ByteBuffer* bytes;
+  std::size_t size;
+};
+
+// With a device all of them lie in one block, so that one copy takes them.
+void allocate(std::span<const Buffer> buffers, Memory& memory, ByteBuffer& block) {
   std::size_t all = 0;
-  for (std::size_t j = 0; j < wire.up.size(); ++j) {
-    if (memory.is_host()) wire.up[j].resize(bytes(j), memory);
-    all += align_up(bytes(j));
+  for (const Buffer& b : buffers) {
+    if (memory.is_host()) b.bytes->resize(b.size, memory);
+    all += align_up(b.size);
   }
   if (memory.is_host()) return;
-  wire.block.resize(all, memory);
-  for (std::size_t j = 0, at = 0; j < wire.up.size(); ++j) {
-    wire.up[j].point_at(wire.block, at, bytes(j));
-    at += align_up(bytes(j));
+  block.resize(all, memory);
+  std::size_t at = 0;
+  for (const Buffer& b : buffers) {
+    b.bytes->point_at(block, at, b.size);
+    at += align_up(b.size);
   }
 }
 
@@ -259,14 +264,16 @@ void prepare(const Part& part, const StepContext& ctx, Wire& wire) {
   wire.down_body.resize(n);
   wire.pending.resize(0);
   wire.non_finite.reset();
+  std::vector<Buffer> up = {{&wire.fault, sizeof(std::uint32_t)}}, down;
   for (std::size_t j = 0; j < n; ++j) {
     const Shard& shard = part.shards[j];
     if (part.up.width == 0) wire.up_body[j] = {};
     if (part.down.width == 0) wire.down_body[j] = {};
-    wire.down[j].resize(part.down.bytes ? part.down.bytes(shard) : 0, *ctx.memory);
+    down.push_back({&wire.down[j], part.down.bytes ? part.down.bytes(shard) : 0});
+    if (part.up.bytes && part.up.sized) up.push_back({&wire.up[j], part.up.bytes(shard)});
   }
-  if (part.up.bytes && part.up.sized) size_up(part, *ctx.memory, wire);
-  wire.fault.resize(sizeof(std::uint32_t), *ctx.memory);
+  allocate(up, *ctx.memory, wire.up_block);
+  allocate(down, *ctx.memory, wire.down_block);
   wire.fault_word() = Wire::kNoTensor;
   wire.unused = ctx.unused;
   mark_unused(part, wire);

@@ -16,6 +16,7 @@ namespace pride {
 namespace {
 
 constexpr int kWorld = 4;
+const std::vector<TensorSpec> kLong = {{"w", {256, 128}}, {"b", {10}}};
 
 struct StepRun {
   std::string method = "dlion-vote:route=sharded";
@@ -23,7 +24,8 @@ struct StepRun {
   bool overlap = false;
   std::size_t bucket_coords = 1 << 20;  // one bucket
   int virtual_workers = 0;
-  bool unused = false;  // some tensors
+  bool unused = false;        // some tensors
+  bool long_tensors = false;  // of several blocks of scales for each rank
 };
 
 OptimizerOptions options_of(const StepRun& run) {
@@ -77,7 +79,7 @@ void step(Optimizer& optimizer, const Model& model, const StepRun& run, int numb
 // Calls of a rank in `steps` steps after the first four, which allocate.
 std::vector<int> calls_of(const StepRun& run, const std::vector<const char*>& calls,
                           int steps = 1) {
-  const Layout layout(testing::kTensors);
+  const Layout layout(run.long_tensors ? kLong : testing::kTensors);
   const auto train = [&](int n) {
     std::vector<int> before, after;
     for (const char* call : calls) before.push_back(fake().calls(call));
@@ -115,15 +117,28 @@ TEST(StepCosts, OneLaunchOfEachKernelForABucketOfAllShards) {
   EXPECT_EQ(calls_of({.bucket_coords = 1024}, {"cuLaunchKernel"}), Calls{8});  // of four buckets
 }
 
-// Of signs and levels, and of the word of faults.
-TEST(StepCosts, OneCopyToTheHostForTheFramesOfABucket) {
+// Frames of all shards and the word of faults go to the host in one copy, and results come in one.
+// Each launch takes one more for its jobs.
+TEST(StepCosts, OneCopyEachWayForTheFramesOfABucket) {
   const auto copies = [](const std::string& method) {
-    return calls_of({.method = method}, {"cuMemcpyDtoHAsync"});
+    const std::vector<int> calls =
+        calls_of({.method = method, .long_tensors = true},
+                 {"cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuLaunchKernel"});
+    return Calls{calls[0], calls[1] - calls[2]};
   };
-  EXPECT_EQ(copies("dlion-vote:route=sharded"), Calls{2});
-  EXPECT_EQ(copies("lion-cub:granularity=block,shared=no,sync=none,route=sharded"), Calls{2});
+  for (const char* method : {"dlion-vote:route=sharded", "dlion-vote:route=sharded,tie=zero",
+                             "dlion-avg:route=sharded", "dlion-avg:route=sharded,counts=planes",
+                             "lion-cub:granularity=block,shared=no,sync=none,route=sharded"}) {
+    EXPECT_EQ(copies(method), (Calls{1, 1})) << method;
+  }
+  // error feedback brings back the frames that were sent, too
+  EXPECT_EQ(copies("signsgd-ef"), (Calls{1, 2}));
+  EXPECT_EQ(copies("local-ef:h=1"), (Calls{1, 2}));
+  // momenta have frames of their own
+  EXPECT_EQ(copies("lion-cub:granularity=block,shared=no,sync=all,sync_every=1,route=sharded"),
+            (Calls{2, 2}));
   if (!rules::has_blas()) return;
-  EXPECT_EQ(copies("turn-muon"), Calls{2});
+  EXPECT_EQ(copies("turn-muon"), (Calls{1, 1}));
 }
 
 TEST(StepCosts, TheQueueAndTheCallerWaitForEachOtherOnceAStep) {
