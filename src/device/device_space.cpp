@@ -83,16 +83,20 @@ void DeviceSpace::add_job(Kernel kernel, std::span<const std::byte> job, std::si
   for (const Range& range : ranges) batch.use(range);
 }
 
+// If a launch fails, it and all after it are dropped.
 void DeviceSpace::flush() {
+  const auto forget = [](DeviceSpace* space) {
+    space->n_batches_ = 0;
+    space->sent_.clear();
+  };
+  const std::unique_ptr<DeviceSpace, decltype(forget)> at_the_end(this, forget);
   if (behind_) device_->after(*std::exchange(behind_, std::nullopt));
   for (std::size_t b = 0; b < n_batches_; ++b) {
     device_->launch({batches_[b].kernel, batches_[b].jobs, batches_[b].first});
   }
-  n_batches_ = 0;
   for (const Sent& sent : sent_) {
     device_->copy_out(sent.frame.data(), sent.staged, sent.frame.size());
   }
-  sent_.clear();
 }
 
 // Sets words, before later calls: what is collected stays, unless it uses them.

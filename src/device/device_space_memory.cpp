@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/device_space.h"
+#include "pride/error.h"
 
 namespace pride {
 namespace {
@@ -56,9 +57,17 @@ std::shared_ptr<float[]> DeviceSpace::room(std::size_t n) {
   return counted({memory, [kept = kept_, n](float* p) { kept->give(n, p); }}, n);
 }
 
+// Copies of a frame may still be queued when its owner is done with it.
 std::shared_ptr<std::byte[]> DeviceSpace::frame(std::size_t bytes) {
   auto* memory = static_cast<std::byte*>(device_->allocate_host(bytes));
-  return {memory, [device = device_](std::byte* p) { device->free_host(p); }};
+  return {memory, [device = device_](std::byte* p) {
+            try {
+              device->wait(device->record());
+            } catch (const Error&) {
+              return;  // the device is gone; a copy to `p` may not be
+            }
+            device->free_host(p);
+          }};
 }
 
 void DeviceSpace::read_bytes(const void* from, std::span<std::byte> to) {

@@ -91,9 +91,11 @@ struct Optimizer::Impl {
     } catch (const std::exception& e) {
       in_step = false;
       refusal = e.what();
+      leave();
       throw;
     }
   }
+  void leave() noexcept;
   bool skips_non_finite() const {
     return options.non_finite == NonFinitePolicy::kSkip || loss_scale.used;
   }

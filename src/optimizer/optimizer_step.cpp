@@ -26,6 +26,14 @@ void Optimizer::Impl::publish() {
   space.before(options.stream);
 }
 
+// After an error: what was begun runs now, and the caller's stream waits for it. Otherwise it would
+// change parameters that the caller has restored, or read gradients that are freed.
+void Optimizer::Impl::leave() noexcept try {
+  space.before(options.stream);
+} catch (const std::exception&) {
+  return;  // the first error is reported
+}
+
 void Optimizer::Impl::place_gradient(std::size_t tensor, const ConstTensor& grad) {
   const TensorSlot& slot = layout.tensors()[tensor];
   PRIDE_CHECK(grad.n == slot.n || grad.data == nullptr, "optimizer: a gradient of ", grad.n,
@@ -254,6 +262,7 @@ std::string Optimizer::Impl::describe(const NonFinite& seen, std::int64_t step) 
 void Optimizer::Impl::skip(const std::string& text, bool alone, StepReport& report) {
   if (!skips_non_finite()) {
     refusal = text + "; load a state to go on";
+    leave();
     if (alone) caller.fail(text);
     throw NonFiniteGradient(text);
   }

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "base/wire.h"
 #include "device/both_spaces.h"
 
@@ -73,6 +75,19 @@ TEST(DeviceSpace, WaitsForTheCallersStreamsOnceBeforeItsNextWork) {
   EXPECT_EQ(both.device.awaited, (std::vector<void*>{&a, &b}));
   both.on.wait(both.on.record());
   EXPECT_EQ(both.device.awaited.size(), 2u);
+}
+
+TEST(DeviceSpace, AFrameIsFreedAfterTheCopiesThatUseIt) {
+  const auto device = std::make_shared<TestDevice>();
+  DeviceSpace space(device);
+  auto frame = space.frame(4096);
+  std::memset(frame.get(), 7, 4096);
+  void* const memory = device->allocate(4096);
+  device->copy_in(memory, frame.get(), 4096);
+  frame.reset();
+  std::vector<std::byte> bytes(4096);
+  device->get(memory, bytes);
+  EXPECT_TRUE(std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{7}; }));
 }
 
 }  // namespace

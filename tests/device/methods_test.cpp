@@ -341,14 +341,51 @@ TEST(Device, NamesTheTensorThatIsNotFinite) {
   }
 }
 
-// What the device of the tests is for.
-TEST(TestDeviceDeathTest, FindsAHostThatTouchesItsMemory) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  TestDevice device;
-  auto* memory = static_cast<volatile float*>(device.allocate(4));
-  EXPECT_DEATH(*memory = 1, "");
+// Restores the parameters after a step that fails. Nothing that the step has begun changes them.
+void expect_restored(const std::string& method, bool nan, int failing) {
+  const Layout layout(testing::kTensors);
+  DeviceRun run = run_of(method);
+  run.options.bucket_coords = 4096;
+  run.grad = [nan](int, std::int64_t step, std::size_t tensor, std::size_t index) {
+    return nan && step == 1 && tensor == 0 && index == 7
+               ? std::numeric_limits<float>::quiet_NaN()
+               : testing::gradient(0, step, tensor, index);
+  };
+  run_world(1, [&](Communicator& comm) {
+    const auto device = std::make_shared<TestDevice>();
+    Model model(*device, layout, 0), restored(*device, layout, 0);
+    OptimizerOptions options = run.options;
+    options.device = device;
+    Optimizer optimizer(comm, layout, options);
+    model.set_gradients(0, 0, run);
+    optimizer.step(model.params, model.grads);
+    const StateDict state = optimizer.save();
+    model.set_gradients(0, 1, run);
+    device->failing = failing;
+    EXPECT_THROW(optimizer.step(model.params, model.grads), Error);
+    device->failing = 0;
+    for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+      device->copy(model.params[t].data, restored.params[t].data,
+                   model.params[t].n * size_of(model.params[t].dtype));
+    }
+    if (nan) {
+      optimizer.place(model.params);
+      optimizer.load(state);
+    } else {  // the world has failed: no load
+      optimizer.hash(model.params);
+    }
+    EXPECT_EQ(model.bytes(), restored.bytes()) << method << ", launch " << failing;
+  });
 }
 
+TEST(Device, NothingOfAFailedStepChangesRestoredParameters) {
+  for (const char* method : {"dlion-vote", "adamw", "signsgd-ef"}) {
+    expect_restored(method, true, 0);
+    for (int launch = 1; launch <= 4; ++launch) expect_restored(method, false, launch);
+  }
+}
+
+// What the device of the tests is for; test_device_test.cpp has more.
 TEST(TestDevice, FindsAMissingCopyAndAMissingWait) {
   const Layout layout(testing::kTensors);
   using Planted = TestDevice::Planted;
@@ -364,19 +401,6 @@ TEST(TestDevice, FindsAMissingCopyAndAMissingWait) {
     }
     EXPECT_NE(got[0].hash, good[0].hash) << static_cast<int>(planted);
   }
-}
-
-// Without a wait the host reads what was there before.
-TEST(TestDevice, RunsNothingBeforeAWait) {
-  TestDevice device;
-  void* const memory = device.allocate(4);
-  std::uint32_t host = 1;
-  device.fill(memory, 7, 1);
-  device.copy_out(&host, memory, 4);
-  const auto all = device.record();
-  EXPECT_EQ(host, 1u);
-  device.wait(all);
-  EXPECT_EQ(host, 7u);
 }
 
 }  // namespace

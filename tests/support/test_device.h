@@ -85,6 +85,7 @@ class TestDevice final : public Device {
     add([=] { std::fill_n(static_cast<std::uint32_t*>(device), words, word); });
   }
   void launch(const device::Launch& launch) override {
+    if (failing > 0 && --failing == 0) throw Error("the device of the tests: a launch fails");
     ++launches;
     add([this, kernel = launch.kernel, jobs = std::vector(launch.jobs.begin(), launch.jobs.end()),
          first = std::vector(launch.first.begin(), launch.first.end())] {
@@ -107,6 +108,7 @@ class TestDevice final : public Device {
   void before(void*) override {}
 
   int launches = 0;            // so far
+  int failing = 0;             // above 0: that launch from now fails
   std::vector<void*> awaited;  // arguments of after()
 
   // For tests: copies values to the device and back, after the queued work.
