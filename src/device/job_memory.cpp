@@ -20,7 +20,11 @@ JobMemory::~JobMemory() {
     if (piece_ == nullptr) device_->free(block->memory);
   }
   device_->free(piece_);
-  device_->wait(device_->record());  // copies may still read `host`
+  try {
+    device_->wait(device_->record());  // copies may still read `host`
+  } catch (const Error&) {
+    return;  // a kernel has crashed: nothing reads any more, and the caller gets that error
+  }
 }
 
 void* JobMemory::add(std::span<const std::byte> bytes, std::size_t whole) {

@@ -66,6 +66,10 @@ TEST(Cuda, IsReportedAndUsedOnceItIsThere) {
   fake().fail("cuLaunchKernel", 400, 0);
   texts::expect_error<InvalidArgument>(
       [] { cuda_device(1); }, {"cuda:1 (Fake B), kernel ", ": cuLaunchKernel failed: ", who});
+  fake().crash("sum");
+  texts::expect_error<InvalidArgument>([] { cuda_device(1); },
+                                       {"cuda:1 (Fake B)", "CUDA_ERROR_ILLEGAL_ADDRESS", who});
+  fake().crash("");
   fake().wrong("lion_signs");
   texts::expect_error<InvalidArgument>(
       [] { cuda_device(1); },

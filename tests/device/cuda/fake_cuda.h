@@ -25,6 +25,9 @@ int fake_cuda_calls(const char* call);
 // The kernel of this name, "scale", leaves a wrong word at the first address of its first job; "":
 // none does.
 void fake_cuda_wrong(const char* kernel);
+// The kernel of this name crashes when it runs: from then on every call fails that needs a context.
+// "": none does, and there is a new context, without the memory of the old one.
+void fake_cuda_crash(const char* kernel);
 // How many GPUs it has, and whether they allocate in the order of a stream.
 void fake_cuda_machine(int gpus, int pools);
 }

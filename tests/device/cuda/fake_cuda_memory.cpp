@@ -56,6 +56,10 @@ int release(std::map<std::uintptr_t, std::size_t>& blocks, std::uintptr_t addres
 
 }  // namespace
 
+void release_all(std::map<std::uintptr_t, std::size_t>& blocks) {
+  while (!blocks.empty()) release(blocks, blocks.begin()->first);
+}
+
 extern "C" {
 
 int cuMemAlloc_v2(std::uintptr_t* address, std::size_t bytes) {

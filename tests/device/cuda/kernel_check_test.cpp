@@ -7,6 +7,7 @@
 
 #include "device/cuda/machine.h"
 #include "pride/error.h"
+#include "support/texts.h"
 
 namespace pride {
 namespace {
@@ -50,6 +51,14 @@ TEST(FakeKernelCheck, NamesTheWrongKernel) {
     EXPECT_TRUE(found.starts_with(concat("kernel ", name, " gives other bits than the host")))
         << name << ": " << found;
   }
+}
+
+TEST(FakeKernelCheck, ACrashIsAnError) {
+  fake().crash("adamw");
+  texts::expect_error<Error>([] { wrong_kernel(*device_on("fake")); },
+                             {"CUDA_ERROR_ILLEGAL_ADDRESS"});
+  fake().crash("");
+  EXPECT_EQ(wrong_kernel(*device_on("fake")), "");
 }
 
 TEST(FakeKernelCheck, OnlyAGoodVerdictIsKept) {

@@ -20,6 +20,7 @@ struct Fake {
   int (*calls)(const char* call);
   void (*machine)(int gpus, int pools);
   void (*wrong)(const char* kernel);
+  void (*crash)(const char* kernel);
 
   FakeCudaState now() const;
 };
