@@ -16,6 +16,7 @@ namespace {
 void run_kernel(device::Kernel kernel, std::uintptr_t jobs, std::uintptr_t first, std::uint32_t n,
                 int number) {
   using namespace device;
+  if (crashed()) return;
   run_on_host({.kernel = kernel,
                .jobs = {reinterpret_cast<const std::byte*>(jobs), n * job_bytes(kernel)},
                .first = {reinterpret_cast<const u64*>(first), n + std::size_t{1}}},
@@ -76,6 +77,11 @@ void fake_cuda_crash(const char* kernel) {
   if (!world().dead) return;
   world().dead = false;
   release_all(world().device_blocks);
+}
+
+void fake_cuda_change(bool (*which)(unsigned word)) {
+  const std::lock_guard lock(world().mutex);
+  world().changes = which;
 }
 
 void fake_cuda_machine(int gpus, int pools) {

@@ -36,6 +36,11 @@ World& world() {
   return instance;
 }
 
+bool crashed() {
+  const std::lock_guard lock(world().mutex);
+  return world().dead;
+}
+
 std::vector<FakeContext*>& contexts_of_thread() {
   static thread_local std::vector<FakeContext*> stack;
   return stack;

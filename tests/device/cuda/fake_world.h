@@ -41,6 +41,7 @@ struct World {
   std::condition_variable changed;
   int gpus = 2;
   bool pools = true, held = false, dead = false;
+  bool (*changes)(unsigned word) = nullptr;
   std::map<std::uintptr_t, std::size_t> device_blocks, host_blocks;
   std::map<void*, std::unique_ptr<FakeStream>> streams;  // by handle; null: the default stream
   std::map<void*, std::shared_ptr<FakeEvent>> events;
@@ -56,6 +57,7 @@ struct World {
 };
 
 World& world();
+bool crashed();                                   // a kernel, see fake_cuda_crash()
 std::vector<FakeContext*>& contexts_of_thread();  // the last is current
 FakeContext* current();
 

@@ -61,6 +61,15 @@ TEST(FakeKernelCheck, ACrashIsAnError) {
   EXPECT_EQ(wrong_kernel(*device_on("fake")), "");
 }
 
+TEST(FakeKernelCheck, ANanMayHaveOtherBitsInFloatsAlone) {
+  const auto device = device_on("fake");
+  fake().change([](unsigned word) { return word == 0xFFC01234U; });  // the NaN among gradients
+  EXPECT_EQ(wrong_kernel(*device), "");
+  fake().change([](unsigned word) { return (word & 0x7FFFFFFFU) > 0x7F800001U; });
+  EXPECT_NE(wrong_kernel(*device), "") << "words of signs, counts and halves";
+  fake().change(nullptr);
+}
+
 TEST(FakeKernelCheck, OnlyAGoodVerdictIsKept) {
   const fs::path folder = fs::temp_directory_path() / concat("pride-verdicts-", ::getpid());
   const auto device = device_on("fake");

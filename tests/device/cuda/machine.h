@@ -21,6 +21,7 @@ struct Fake {
   void (*machine)(int gpus, int pools);
   void (*wrong)(const char* kernel);
   void (*crash)(const char* kernel);
+  void (*change)(bool (*which)(unsigned word));
 
   FakeCudaState now() const;
 };
