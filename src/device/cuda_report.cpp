@@ -4,7 +4,6 @@
 #include <mutex>
 #include <string>
 
-#include "base/digest.h"
 #include "device/kernel_cache.h"
 #include "device/kernel_check.h"
 #include "device/kernel_loading.h"
@@ -38,13 +37,8 @@ void report_gpus(CudaReport& report) {
 }
 
 // Throws InvalidArgument if a kernel has other bits than the host's.
-void check_kernels(const cuda::LoadedDevice& loaded, int chip, const std::string& driver,
-                   const std::string& who) {
-  const std::string& version = loaded.nvrtc->version();
-  Digest key;
-  key.text(*loaded.image.bytes).text(version).text(driver);
-  key.number(static_cast<std::uint64_t>(chip));
-  const std::string wrong = kernel_verdict(*loaded.device, key.value(), cuda::cache_folder());
+void check_kernels(const cuda::LoadedDevice& loaded, std::uint64_t key, const std::string& who) {
+  const std::string wrong = kernel_verdict(*loaded.device, key, cuda::cache_folder());
   PRIDE_CHECK(wrong.empty(), loaded.device->name(), ": ", wrong, who);
 }
 
@@ -59,7 +53,7 @@ std::shared_ptr<Device> cuda::open_device(int number, bool check) {
     const LoadedDevice loaded = load_device(driver, number, nvrtc_candidates(loaded_libraries()));
     nvrtc(loaded.nvrtc);
     who = concat(" (sm_", chip, ", NVRTC ", loaded.nvrtc->version(), ", ", of_driver);
-    if (check) check_kernels(loaded, chip, driver.version(), who);
+    if (check) check_kernels(loaded, verdict_key(loaded, driver, chip), who);
     return loaded.device;
   } catch (const InvalidArgument&) {
     throw;  // it names all of them
