@@ -81,16 +81,19 @@ std::vector<std::pair<std::string, std::string>> CudaReport::lines() const {
   all.emplace_back("CUDA driver", or_none(driver));
   all.emplace_back("NVRTC", or_none(nvrtc));
   all.emplace_back("kernel cache", or_none(cache));
-  all.emplace_back("GPU path", reason.empty() ? "on" : "off: " + reason);
+  all.emplace_back("GPU path", !reason.empty()      ? "off: " + reason
+                               : !unchecked.empty() ? "not checked, no memory now: " + unchecked
+                                                    : "on");
   return all;
 }
 
 CudaReport cuda_report(bool run_kernels) {
   CudaReport report;
   report.cache = cuda::cache_folder().string();
-  const auto note = [&](const std::string& reason) {
-    report.reason += (report.reason.empty() ? "" : "; ") + reason;
+  const auto add = [](std::string& all, const char* text) {
+    all += concat(all.empty() ? "" : "; ", text);
   };
+  const auto note = [&](const char* reason) { add(report.reason, reason); };
   try {
     report_gpus(report);
   } catch (const Error& e) {
@@ -99,6 +102,8 @@ CudaReport cuda_report(bool run_kernels) {
   for (const CudaGpu& gpu : report.gpus) {
     try {
       if (run_kernels) cuda_device(gpu.number);
+    } catch (const OutOfMemory& e) {
+      add(report.unchecked, e.what());  // not off: optimizers may run there
     } catch (const Error& e) {
       note(e.what());
     }
