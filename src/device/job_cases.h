@@ -56,7 +56,7 @@ class JobMemory {
 
   Device* device_;
   std::byte* piece_ = nullptr;
-  std::vector<std::byte> sent_;  // by upload()
+  std::byte* pinned_ = nullptr;  // the piece on the host, from upload() on
   std::vector<std::unique_ptr<Block>> blocks_;
   std::size_t bytes_ = 0, room_ = 0;
 };

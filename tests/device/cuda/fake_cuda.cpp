@@ -77,6 +77,7 @@ void fake_cuda_crash(const char* kernel) {
   if (!world().dead) return;
   world().dead = false;
   release_all(world().device_blocks);
+  release_all(world().host_blocks);
 }
 
 void fake_cuda_change(bool (*which)(unsigned word)) {
