@@ -119,7 +119,8 @@ Json describe_cuda(const CudaReport& report) {
           {"driver", text_or_null(report.driver)},
           {"nvrtc", text_or_null(report.nvrtc)},
           {"cache", text_or_null(report.cache)},
-          {"off", text_or_null(report.reason)}};
+          {"off", text_or_null(report.reason)},
+          {"unchecked", text_or_null(report.unchecked)}};
 }
 
 Json gather(const CudaReport& cuda) {

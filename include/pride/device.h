@@ -63,6 +63,7 @@ struct CudaReport {
   std::string nvrtc;   // path and version of NVRTC; empty: not found
   std::string cache;   // the folder of compiled kernels
   std::string reason;
+  std::string unchecked;  // GPUs without the memory to run kernels now, and the calls that failed
 
   std::vector<std::pair<std::string, std::string>> lines() const;  // labels and values
 };

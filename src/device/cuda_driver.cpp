@@ -2,6 +2,8 @@
 #include "device/cuda_driver.h"
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
 
@@ -43,6 +45,17 @@ Driver::Driver(const std::string& library) : library_(library) {
     throw InvalidArgument(e.what());
   }
   PRIDE_CHECK(count_ > 0, path(), ": the driver (CUDA ", version_, ") finds no GPU");
+}
+
+std::string Driver::build() const {
+  std::error_code error;
+  const std::filesystem::path file = std::filesystem::canonical(path(), error);
+  if (error) return path();
+  const auto written = std::filesystem::last_write_time(file, error).time_since_epoch().count();
+  std::ifstream module_of_kernel("/proc/driver/nvidia/version");
+  std::string module;
+  std::getline(module_of_kernel, module);
+  return concat(file.string(), ", ", written, ", ", module);
 }
 
 void Driver::fail(const std::string& who, const char* call, Result result) const {

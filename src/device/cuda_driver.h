@@ -97,6 +97,10 @@ class Driver {
   const std::string& version() const noexcept { return version_; }  // of CUDA: "13.0"
   int count() const noexcept { return count_; }                     // of GPUs
 
+  // Another text for another build, also one with the same version of CUDA: the file, when it was
+  // written, and what the kernel's module says of itself.
+  std::string build() const;
+
  private:
   Library library_;
   std::string version_;

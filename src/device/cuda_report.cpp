@@ -4,7 +4,6 @@
 #include <mutex>
 #include <string>
 
-#include "base/digest.h"
 #include "device/kernel_cache.h"
 #include "device/kernel_check.h"
 #include "device/kernel_loading.h"
@@ -38,13 +37,8 @@ void report_gpus(CudaReport& report) {
 }
 
 // Throws InvalidArgument if a kernel has other bits than the host's.
-void check_kernels(const cuda::LoadedDevice& loaded, int chip, const std::string& driver,
-                   const std::string& who) {
-  const std::string& version = loaded.nvrtc->version();
-  Digest key;
-  key.text(*loaded.image.bytes).text(version).text(driver);
-  key.number(static_cast<std::uint64_t>(chip));
-  const std::string wrong = kernel_verdict(*loaded.device, key.value(), cuda::cache_folder());
+void check_kernels(const cuda::LoadedDevice& loaded, std::uint64_t key, const std::string& who) {
+  const std::string wrong = kernel_verdict(*loaded.device, key, cuda::cache_folder());
   PRIDE_CHECK(wrong.empty(), loaded.device->name(), ": ", wrong, who);
 }
 
@@ -59,7 +53,7 @@ std::shared_ptr<Device> cuda::open_device(int number, bool check) {
     const LoadedDevice loaded = load_device(driver, number, nvrtc_candidates(loaded_libraries()));
     nvrtc(loaded.nvrtc);
     who = concat(" (sm_", chip, ", NVRTC ", loaded.nvrtc->version(), ", ", of_driver);
-    if (check) check_kernels(loaded, chip, driver.version(), who);
+    if (check) check_kernels(loaded, verdict_key(loaded, driver, chip), who);
     return loaded.device;
   } catch (const InvalidArgument&) {
     throw;  // it names all of them
@@ -87,16 +81,19 @@ std::vector<std::pair<std::string, std::string>> CudaReport::lines() const {
   all.emplace_back("CUDA driver", or_none(driver));
   all.emplace_back("NVRTC", or_none(nvrtc));
   all.emplace_back("kernel cache", or_none(cache));
-  all.emplace_back("GPU path", reason.empty() ? "on" : "off: " + reason);
+  all.emplace_back("GPU path", !reason.empty()      ? "off: " + reason
+                               : !unchecked.empty() ? "not checked, no memory now: " + unchecked
+                                                    : "on");
   return all;
 }
 
 CudaReport cuda_report(bool run_kernels) {
   CudaReport report;
   report.cache = cuda::cache_folder().string();
-  const auto note = [&](const std::string& reason) {
-    report.reason += (report.reason.empty() ? "" : "; ") + reason;
+  const auto add = [](std::string& all, const char* text) {
+    all += concat(all.empty() ? "" : "; ", text);
   };
+  const auto note = [&](const char* reason) { add(report.reason, reason); };
   try {
     report_gpus(report);
   } catch (const Error& e) {
@@ -105,6 +102,8 @@ CudaReport cuda_report(bool run_kernels) {
   for (const CudaGpu& gpu : report.gpus) {
     try {
       if (run_kernels) cuda_device(gpu.number);
+    } catch (const OutOfMemory& e) {
+      add(report.unchecked, e.what());  // not off: optimizers may run there
     } catch (const Error& e) {
       note(e.what());
     }

@@ -8,6 +8,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "device/device.h"
@@ -29,11 +30,14 @@ class JobMemory {
   // If `count` is above values.size(), repeats the values; only on a device.
   template <typename T>
   T* array(std::span<const T> values, std::size_t count = 0) {
-    return static_cast<T*>(add(std::as_bytes(values), count * sizeof(T)));
+    auto* const memory = static_cast<T*>(add(std::as_bytes(values), count * sizeof(T)));
+    blocks_.back()->floats = std::is_same_v<T, float>;
+    return memory;
   }
   std::size_t bytes() const { return bytes_; }  // of all arrays, without guards
   std::size_t room() const { return room_; }    // with guards and alignment
   std::size_t arrays() const { return blocks_.size(); }
+  bool of_floats(std::size_t array) const { return blocks_[array]->floats; }
   void upload();
 
   // Waits for the device's queue and returns all bytes of all arrays, with guards.
@@ -43,6 +47,7 @@ class JobMemory {
   struct Block {
     void* memory;
     std::vector<std::byte> host;  // on a device: what was copied in
+    bool floats = false;
   };
   void* add(std::span<const std::byte> bytes, std::size_t whole);
   void* repeated(std::span<const std::byte> pattern, std::size_t whole);
@@ -51,7 +56,7 @@ class JobMemory {
 
   Device* device_;
   std::byte* piece_ = nullptr;
-  std::vector<std::byte> sent_;  // by upload()
+  std::byte* pinned_ = nullptr;  // the piece on the host, from upload() on
   std::vector<std::unique_ptr<Block>> blocks_;
   std::size_t bytes_ = 0, room_ = 0;
 };

@@ -20,7 +20,12 @@ JobMemory::~JobMemory() {
     if (piece_ == nullptr) device_->free(block->memory);
   }
   device_->free(piece_);
-  device_->wait(device_->record());  // copies may still read `host`
+  try {
+    device_->wait(device_->record());  // copies may still read `host`
+    device_->free_host(pinned_);
+  } catch (const Error&) {
+    return;  // the caller gets that error; pinned_ stays, as the queue may still use it
+  }
 }
 
 void* JobMemory::add(std::span<const std::byte> bytes, std::size_t whole) {
@@ -57,24 +62,23 @@ void* JobMemory::repeated(std::span<const std::byte> pattern, std::size_t whole)
 }
 
 void JobMemory::upload() {
-  sent_.resize(room_);
-  std::size_t at = 0;
+  pinned_ = static_cast<std::byte*>(device_->allocate_host(room_));
+  std::byte* at = pinned_;
   for (const auto& block : blocks_) {
-    std::ranges::copy(block->host, sent_.begin() + static_cast<std::ptrdiff_t>(at));
+    std::ranges::copy(block->host, at);
     at += aligned(block->host.size());
   }
-  device_->copy_in(piece_, sent_.data(), sent_.size());
+  device_->copy_in(piece_, pinned_, room_);
 }
 
 std::vector<std::vector<std::byte>> JobMemory::in_one_copy() const {
-  std::vector<std::byte> whole(room_);
-  device_->copy_out(whole.data(), piece_, whole.size());
+  device_->copy_out(pinned_, piece_, room_);
   device_->wait(device_->record());
   std::vector<std::vector<std::byte>> all;
-  auto at = whole.begin();
+  const std::byte* at = pinned_;
   for (const auto& block : blocks_) {
-    all.emplace_back(at, at + static_cast<std::ptrdiff_t>(block->host.size()));
-    at += static_cast<std::ptrdiff_t>(aligned(block->host.size()));
+    all.emplace_back(at, at + block->host.size());
+    at += aligned(block->host.size());
   }
   return all;
 }

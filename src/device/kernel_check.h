@@ -12,8 +12,8 @@ namespace pride {
 
 // Runs every kernel in a launch, on small tensors of awkward sizes with zeros, denormals and values
 // that are not finite; all have one copy in, one out and one wait. Returns "", or the first kernel
-// whose bits are not those of the host, and where. Two NaNs count as equal. Throws as the device
-// does.
+// whose bits are not those of the host, and where. Two NaNs of float32 count as equal. Throws as
+// the device does.
 std::string wrong_kernel(Device& device);
 
 // "" if that was the result under this key before, in this process or with this folder; otherwise

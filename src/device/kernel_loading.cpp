@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/kernel_loading.h"
 
+#include "base/digest.h"
 #include "device/kernel_cache.h"
 #include "pride/error.h"
 
@@ -24,6 +25,13 @@ LoadedDevice load_device(const Driver& driver, int number,
     }
   }
   throw InvalidArgument(no_nvrtc(concat(" for CUDA ", driver.version(), " or older"), tried));
+}
+
+std::uint64_t verdict_key(const LoadedDevice& loaded, const Driver& driver, int chip) {
+  Digest key;
+  key.text(*loaded.image.bytes).text(loaded.nvrtc->version());
+  key.text(driver.version()).text(driver.build());
+  return key.number(static_cast<std::uint64_t>(chip)).value();
 }
 
 }  // namespace pride::cuda

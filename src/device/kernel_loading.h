@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,5 +23,8 @@ struct LoadedDevice {
 // InvalidArgument with the reason of each if none will do.
 LoadedDevice load_device(const Driver& driver, int number,
                          const std::vector<std::string>& candidates);
+
+// Of all that the bits of its kernels depend on.
+std::uint64_t verdict_key(const LoadedDevice& loaded, const Driver& driver, int chip);
 
 }  // namespace pride::cuda

@@ -138,7 +138,7 @@ TEST(Program, InfoTellsWhatThisBuildIs) {
   const auto& cuda = info.at("cuda");
   EXPECT_EQ(cuda.at("gpus").empty(), cuda.at("driver").is_null());
   EXPECT_TRUE(cuda.at("off").is_null() || cuda.at("off").is_string());
-  EXPECT_TRUE(cuda.contains("nvrtc") && cuda.contains("cache"));
+  EXPECT_TRUE(cuda.contains("nvrtc") && cuda.contains("cache") && cuda.contains("unchecked"));
 #ifdef PRIDE_HAVE_MPI
   const auto mpi = info.at("transports").at("mpi").get<std::string>();
   EXPECT_FALSE(mpi.empty());

@@ -66,6 +66,10 @@ TEST(Cuda, IsReportedAndUsedOnceItIsThere) {
   fake().fail("cuLaunchKernel", 400, 0);
   texts::expect_error<InvalidArgument>(
       [] { cuda_device(1); }, {"cuda:1 (Fake B), kernel ", ": cuLaunchKernel failed: ", who});
+  fake().crash("sum");
+  texts::expect_error<InvalidArgument>([] { cuda_device(1); },
+                                       {"cuda:1 (Fake B)", "CUDA_ERROR_ILLEGAL_ADDRESS", who});
+  fake().crash("");
   fake().wrong("lion_signs");
   texts::expect_error<InvalidArgument>(
       [] { cuda_device(1); },
@@ -77,6 +81,11 @@ TEST(Cuda, IsReportedAndUsedOnceItIsThere) {
   fake().wrong("");
   EXPECT_EQ(cuda_report(true).lines().back(),
             std::pair(std::string("GPU path"), std::string("on")));
+  fake().fail("cuModuleLoadData", 2, 0);
+  const CudaReport full = cuda_report(true);
+  EXPECT_EQ(full.reason, "") << "optimizers may run there";
+  EXPECT_TRUE(full.unchecked.starts_with("cuda:0 (Fake A)")) << full.unchecked;
+  EXPECT_EQ(full.lines().back().second, "not checked, no memory now: " + full.unchecked);
 
   // the NVRTC of the kernels, not the one that was found first
   const fs::path toolkit = cache / "toolkit";

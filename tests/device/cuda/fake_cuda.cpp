@@ -16,11 +16,13 @@ namespace {
 void run_kernel(device::Kernel kernel, std::uintptr_t jobs, std::uintptr_t first, std::uint32_t n,
                 int number) {
   using namespace device;
+  if (crashed()) return;
   run_on_host({.kernel = kernel,
                .jobs = {reinterpret_cast<const std::byte*>(jobs), n * job_bytes(kernel)},
                .first = {reinterpret_cast<const u64*>(first), n + std::size_t{1}}},
               static_cast<u64>(number));
   const std::lock_guard lock(world().mutex);
+  world().dead = world().dead || world().crashing_kernel == name_of(kernel);
   if (world().wrong_kernel != name_of(kernel)) return;
   auto* const wrong = *reinterpret_cast<unsigned char**>(jobs);
   if (wrong != nullptr) wrong[3] ^= 0x40;  // of a float: no NaN remains one
@@ -69,6 +71,20 @@ void fake_cuda_wrong(const char* kernel) {
   world().wrong_kernel = kernel;
 }
 
+void fake_cuda_crash(const char* kernel) {
+  const std::lock_guard lock(world().mutex);
+  world().crashing_kernel = kernel;
+  if (!world().dead) return;
+  world().dead = false;
+  release_all(world().device_blocks);
+  release_all(world().host_blocks);
+}
+
+void fake_cuda_change(bool (*which)(unsigned word)) {
+  const std::lock_guard lock(world().mutex);
+  world().changes = which;
+}
+
 void fake_cuda_machine(int gpus, int pools) {
   const std::lock_guard lock(world().mutex);
   world().gpus = gpus;
@@ -84,12 +100,13 @@ int cuDriverGetVersion(int* version) {
   return kOk;
 }
 int cuGetErrorName(int error, const char** name) {
-  *name = error == kNoMemory    ? "CUDA_ERROR_OUT_OF_MEMORY"
-          : error == kNoDevice  ? "CUDA_ERROR_NO_DEVICE"
-          : error == kBadHandle ? "CUDA_ERROR_INVALID_HANDLE"
-          : error == kBadImage  ? "CUDA_ERROR_INVALID_IMAGE"
-          : error == kNewerPtx  ? "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
-                                : nullptr;
+  *name = error == kNoMemory         ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : error == kNoDevice       ? "CUDA_ERROR_NO_DEVICE"
+          : error == kBadHandle      ? "CUDA_ERROR_INVALID_HANDLE"
+          : error == kBadImage       ? "CUDA_ERROR_INVALID_IMAGE"
+          : error == kNewerPtx       ? "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
+          : error == kIllegalAddress ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+                                     : nullptr;
   return *name == nullptr ? kInvalidValue : kOk;
 }
 int cuGetErrorString(int error, const char** text) {

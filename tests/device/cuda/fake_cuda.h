@@ -25,6 +25,11 @@ int fake_cuda_calls(const char* call);
 // The kernel of this name, "scale", leaves a wrong word at the first address of its first job; "":
 // none does.
 void fake_cuda_wrong(const char* kernel);
+// The kernel of this name crashes when it runs: from then on nothing runs, and every call fails
+// that needs a context. "": none does, and the context is a new one, without memory.
+void fake_cuda_crash(const char* kernel);
+// Words that a copy takes to the host get another last bit where `which` holds; null: none does.
+void fake_cuda_change(bool (*which)(unsigned word));
 // How many GPUs it has, and whether they allocate in the order of a stream.
 void fake_cuda_machine(int gpus, int pools);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 
 #include "device/cuda/fake_world.h"
 
@@ -34,7 +35,12 @@ int copy(const char* call, std::uintptr_t to, std::uintptr_t from, std::size_t b
   if (const int result = needs_context(call); result != kOk) return result;
   if (!lies(to, bytes, to_device) || !lies(from, bytes, from_device)) return kInvalidValue;
   return enqueue(stream, [=] {
-    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
+    if (crashed()) return;
+    auto* const words = reinterpret_cast<unsigned*>(to);
+    std::memcpy(words, reinterpret_cast<void*>(from), bytes);
+    const std::lock_guard inner(world().mutex);
+    if (world().changes == nullptr || to_device) return;
+    for (unsigned& word : std::span(words, bytes / 4)) word ^= world().changes(word) ? 1 : 0;
   });
 }
 
@@ -55,6 +61,10 @@ int release(std::map<std::uintptr_t, std::size_t>& blocks, std::uintptr_t addres
 }
 
 }  // namespace
+
+void release_all(std::map<std::uintptr_t, std::size_t>& blocks) {
+  while (!blocks.empty()) release(blocks, blocks.begin()->first);
+}
 
 extern "C" {
 

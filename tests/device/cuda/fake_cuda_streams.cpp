@@ -36,6 +36,11 @@ World& world() {
   return instance;
 }
 
+bool crashed() {
+  const std::lock_guard lock(world().mutex);
+  return world().dead;
+}
+
 std::vector<FakeContext*>& contexts_of_thread() {
   static thread_local std::vector<FakeContext*> stack;
   return stack;
@@ -56,7 +61,9 @@ int planned(const char* call, int otherwise) {
 
 int needs_context(const char* call) {
   const int result = planned(call);
-  return result != kOk ? result : current() == nullptr ? kBadContext : kOk;
+  if (result != kOk) return result;
+  if (current() == nullptr) return kBadContext;
+  return world().dead ? kIllegalAddress : kOk;
 }
 
 FakeStream* stream_of(void* handle) {
@@ -119,7 +126,7 @@ int cuStreamSynchronize(void* handle) {
   FakeStream* const stream = stream_of(handle);
   if (stream == nullptr) return kBadHandle;
   world().changed.wait(lock, [&] { return stream->queue.empty() && !stream->busy; });
-  return kOk;
+  return world().dead ? kIllegalAddress : kOk;
 }
 
 int cuEventCreate(void** handle, unsigned) {
@@ -162,7 +169,7 @@ int cuEventSynchronize(void* handle) {
   ++world().waiting;
   world().changed.wait(lock, [&] { return event->done >= number; });
   --world().waiting;
-  return kOk;
+  return world().dead ? kIllegalAddress : kOk;
 }
 int cuStreamWaitEvent(void* stream, void* handle, unsigned) {
   const std::lock_guard lock(world().mutex);

@@ -18,7 +18,7 @@ namespace pride::fake_cuda {
 
 constexpr int kOk = 0, kInvalidValue = 1, kNoMemory = 2, kNoDevice = 100, kBadDevice = 101,
               kBadImage = 200, kNewerPtx = 222, kBadContext = 201, kBadHandle = 400,
-              kNotFound = 500, kNotReady = 600;
+              kNotFound = 500, kNotReady = 600, kIllegalAddress = 700;
 
 struct FakeContext {
   int gpu = 0, retained = 0;
@@ -40,13 +40,14 @@ struct World {
   std::mutex mutex;  // guards the rest
   std::condition_variable changed;
   int gpus = 2;
-  bool pools = true, held = false;
+  bool pools = true, held = false, dead = false;
+  bool (*changes)(unsigned word) = nullptr;
   std::map<std::uintptr_t, std::size_t> device_blocks, host_blocks;
   std::map<void*, std::unique_ptr<FakeStream>> streams;  // by handle; null: the default stream
   std::map<void*, std::shared_ptr<FakeEvent>> events;
   std::set<void*> modules;
   std::vector<FakeContext> contexts = std::vector<FakeContext>(8);
-  std::string failing, wrong_kernel;
+  std::string failing, wrong_kernel, crashing_kernel;
   int failure = 0, calls_before = 0;
   int waiting = 0;
   int priority = 0;
@@ -56,6 +57,7 @@ struct World {
 };
 
 World& world();
+bool crashed();                                   // a kernel, see fake_cuda_crash()
 std::vector<FakeContext*>& contexts_of_thread();  // the last is current
 FakeContext* current();
 
@@ -63,7 +65,8 @@ FakeContext* current();
 
 // Counts the call. The failure that a test asked for, or `otherwise`.
 int planned(const char* call, int otherwise = kOk);
-int needs_context(const char* call);  // the same, or that none is current
+int needs_context(const char* call);  // the same, or that none is current or a kernel has crashed
+void release_all(std::map<std::uintptr_t, std::size_t>& blocks);
 FakeStream* stream_of(void* handle);  // null: no such stream of the current context
 int enqueue(void* stream, std::function<void()> work);
 

@@ -7,6 +7,7 @@
 
 #include "device/cuda/machine.h"
 #include "pride/error.h"
+#include "support/texts.h"
 
 namespace pride {
 namespace {
@@ -50,6 +51,23 @@ TEST(FakeKernelCheck, NamesTheWrongKernel) {
     EXPECT_TRUE(found.starts_with(concat("kernel ", name, " gives other bits than the host")))
         << name << ": " << found;
   }
+}
+
+TEST(FakeKernelCheck, ACrashIsAnError) {
+  fake().crash("adamw");
+  texts::expect_error<Error>([] { wrong_kernel(*device_on("fake")); },
+                             {"CUDA_ERROR_ILLEGAL_ADDRESS"});
+  fake().crash("");
+  EXPECT_EQ(wrong_kernel(*device_on("fake")), "");
+}
+
+TEST(FakeKernelCheck, ANanMayHaveOtherBitsInFloatsAlone) {
+  const auto device = device_on("fake");
+  fake().change([](unsigned word) { return word == 0xFFC01234U; });  // the NaN among gradients
+  EXPECT_EQ(wrong_kernel(*device), "");
+  fake().change([](unsigned word) { return (word & 0x7FFFFFFFU) > 0x7F800001U; });
+  EXPECT_NE(wrong_kernel(*device), "") << "words of signs, counts and halves";
+  fake().change(nullptr);
 }
 
 TEST(FakeKernelCheck, OnlyAGoodVerdictIsKept) {

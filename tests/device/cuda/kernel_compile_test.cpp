@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 
+#include "base/digest.h"
 #include "device/cuda/cubin.h"
 #include "device/device.h"
 #include "device/kernel_image.h"
@@ -33,6 +34,30 @@ const std::shared_ptr<const cuda::Nvrtc>& nvrtc_here() {
     }
   }();
   return found;
+}
+
+// Of what Kernels.* compiles, how, and its limits: scripts/nvrtc.sh keeps it with what passed.
+std::uint64_t digest_of(const std::string& source) {
+  Digest digest;
+  digest.text(source);
+  for (const int chip : kChips) {
+    for (const bool ptx : {false, true}) {
+      for (const auto& option : cuda::Nvrtc::options({.architecture = chip, .ptx = ptx})) {
+        digest.text(option);
+      }
+    }
+  }
+  for (std::size_t k = 0; k < device::kKernels; ++k) {
+    const std::string name = concat("pride_", name_of(static_cast<device::Kernel>(k)));
+    digest.text(name).number(most_registers(name));
+  }
+  return digest.value();
+}
+
+TEST(KernelSource, HasADigestOfItsOwn) {
+  const std::uint64_t digest = digest_of(cuda::kernel_source());
+  EXPECT_NE(digest, digest_of(cuda::kernel_source() + " "));
+  std::cout << "kernel source " << digest << '\n';
 }
 
 TEST(Kernels, CompileForEveryChipWithoutSpills) {

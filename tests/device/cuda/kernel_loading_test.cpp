@@ -31,8 +31,6 @@ class KernelLoading : public testing::Test {
   }
 
   const std::string nvrtc_ = beside_this_program(PRIDE_FAKE_NVRTC);
-
- private:
   const fs::path folder_;
 };
 
@@ -56,6 +54,24 @@ TEST_F(KernelLoading, NamesBothVersionsWhereNoneWillDo) {
        concat("\n  kernels of NVRTC 13.1, ", nvrtc_,
               ": cuda:0 (Fake A): the driver, of CUDA 13.1, refuses the kernels: "
               "CUDA_ERROR_UNSUPPORTED_PTX_VERSION")});
+}
+
+// Two builds may have one version of CUDA, and compile the same PTX to other code.
+TEST_F(KernelLoading, AnotherBuildOfTheDriverHasAnotherVerdict) {
+  const cuda::LoadedDevice loaded = load({nvrtc_});
+  const fs::path older = folder_ / "older", newer = folder_ / "newer";
+  for (const auto& [folder, file] :
+       {std::pair(older, "libcuda.so.580.65"), std::pair(newer, "libcuda.so.580.159")}) {
+    fs::create_directories(folder);
+    fs::copy_file(fake().driver.path(), folder / file);
+    fs::create_symlink(file, folder / "libcuda.so.1");
+  }
+  const cuda::Driver one((older / "libcuda.so.1").string()),
+      other((newer / "libcuda.so.1").string());
+  EXPECT_EQ(one.version(), other.version());
+  EXPECT_NE(one.build().find("libcuda.so.580.65"), std::string::npos) << one.build();
+  EXPECT_NE(verdict_key(loaded, one, 90), verdict_key(loaded, other, 90));
+  EXPECT_EQ(verdict_key(loaded, one, 90), verdict_key(loaded, one, 90));
 }
 
 TEST_F(KernelLoading, OtherFailuresAreNotOfNvrtc) {

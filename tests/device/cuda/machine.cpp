@@ -40,7 +40,9 @@ const Fake& fake() {
       .hold = control<decltype(Fake::hold)>(library, "fake_cuda_hold"),
       .calls = control<decltype(Fake::calls)>(library, "fake_cuda_calls"),
       .machine = control<decltype(Fake::machine)>(library, "fake_cuda_machine"),
-      .wrong = control<decltype(Fake::wrong)>(library, "fake_cuda_wrong")};
+      .wrong = control<decltype(Fake::wrong)>(library, "fake_cuda_wrong"),
+      .crash = control<decltype(Fake::crash)>(library, "fake_cuda_crash"),
+      .change = control<decltype(Fake::change)>(library, "fake_cuda_change")};
   return instance;
 }
 

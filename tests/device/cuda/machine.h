@@ -20,6 +20,8 @@ struct Fake {
   int (*calls)(const char* call);
   void (*machine)(int gpus, int pools);
   void (*wrong)(const char* kernel);
+  void (*crash)(const char* kernel);
+  void (*change)(bool (*which)(unsigned word));
 
   FakeCudaState now() const;
 };
