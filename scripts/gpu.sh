@@ -29,7 +29,7 @@ Runs the stages on this machine's first GPU of CUDA, each within its own limit, 
 PRIDE_CUDA_DRIVER=FILE names another driver. Without a GPU it may be one that interprets PTX on the CPU:
 models and sizes are then tiny, and the sanitizer is left out.
 
-Exit status: 0 all is well; 1 a stage failed; 2 a wrong argument; 77 there is no GPU here.
+Exit status: 0 all is well; 1 a stage failed, or none ran; 2 a wrong argument; 77 there is no GPU here.
 TEXT
 }
 
@@ -38,7 +38,9 @@ python=${PYTHON:-python3}
 stages=facts,tests,step,kernels,python,sanitizer
 seconds_in_all=470
 out=gpu-results
+left_out=77 # the status of such a stage
 failed=()
+n_ran=0
 
 die() {
   printf 'gpu: %s\n' "$*" >&2
@@ -56,9 +58,9 @@ program() {
   fi
 }
 
-# stage NAME SECONDS FUNCTION: notes a failure; later stages still run. The whole run has a limit, too.
+# stage NAME SECONDS: notes a failure; later stages still run. The whole run has a limit, too.
 stage() {
-  local name=$1 most=$2 left=$((seconds_in_all - SECONDS)) begin=$SECONDS status=0
+  local name=$1 most=$2 left=$((seconds_in_all - SECONDS)) begin=$SECONDS status=0 end=well took
   [[ ,$stages, == *,$name,* ]] || return 0
   [ "$most" -le "$left" ] || most=$left
   printf '\n== %s\n' "$name"
@@ -67,9 +69,16 @@ stage() {
   else
     timeout -k 5 "$most" bash -euo pipefail -c "run_$name" || status=$?
   fi
-  [ "$status" -ne 124 ] || printf 'gpu: %s: no time left\n' "$name"
-  [ "$status" -eq 0 ] || failed+=("$name")
-  printf '== %s: %s after %d s\n' "$name" "$([ "$status" -eq 0 ] && echo well || echo FAILED)" $((SECONDS - begin))
+  took=$((SECONDS - begin))
+  if [ "$status" -eq 124 ] || { [ "$status" -eq 137 ] && [ "$took" -ge "$most" ]; }; then
+    printf 'gpu: %s: no time left\n' "$name"
+  fi
+  case $status in
+    0) n_ran=$((n_ran + 1)) ;;
+    "$left_out") end='left out' ;;
+    *) end=FAILED failed+=("$name") ;;
+  esac
+  printf '== %s: %s after %d s\n' "$name" "$end" "$took"
 }
 
 run_facts() {
@@ -112,8 +121,8 @@ run_kernels() {
 run_sanitizer() {
   local tool flags status=0
   if [ -n "$tiny" ] || ! command -v compute-sanitizer >/dev/null; then
-    printf 'gpu: no compute-sanitizer or no GPU here: left out\n'
-    return
+    printf 'gpu: no compute-sanitizer or no GPU here\n'
+    return "$left_out"
   fi
   for tool in memcheck initcheck synccheck; do
     printf -- '-- %s\n' "$tool"
@@ -158,10 +167,12 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+[[ $stages =~ ^[a-z]+(,[a-z]+)*$ ]] || die "--stages '$stages': names, with one comma between two"
 for name in ${stages//,/ }; do
   [[ ,facts,tests,step,kernels,python,sanitizer,train, == *,$name,* ]] || die "no stage $name; --help lists them"
 done
 [[ $seconds_in_all =~ ^[0-9]+$ ]] || die "--seconds $seconds_in_all is not a whole number"
+seconds_in_all=$((10#$seconds_in_all))
 
 tiny=''
 if ! has_gpu; then
@@ -181,7 +192,7 @@ fi
 export PYTHONPATH=$root/python${PYTHONPATH:+:$PYTHONPATH}
 out=$(realpath -m "$out")
 export -f program run_facts run_tests run_python run_step run_kernels run_sanitizer run_train
-export root python tiny out
+export root python tiny out left_out
 stage facts 20
 stage tests 60
 stage step 110
@@ -190,4 +201,5 @@ stage python 130
 stage sanitizer 90
 stage train 400
 [ ${#failed[@]} -eq 0 ] || printf 'gpu: failed: %s\n' "${failed[*]}"
-[ ${#failed[@]} -eq 0 ]
+[ $((n_ran + ${#failed[@]})) -gt 0 ] || printf 'gpu: no stage ran\n'
+[ ${#failed[@]} -eq 0 ] && [ "$n_ran" -gt 0 ]

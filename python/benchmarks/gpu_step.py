@@ -50,8 +50,10 @@ def adamw(**arguments):
     return lambda model: Averaged(model, torch.optim.AdamW, **arguments)
 
 
-def of_pride(method, **arguments):
-    return lambda model: pride.Optimizer(model.named_parameters(), lr=1e-6, method=method,
+def of_pride(method, run_on=None, **arguments):
+    """On a GPU, or an error: a row of the GPU is not the host's."""
+    run_on = run_on or ("device" if torch.cuda.is_available() else "host")
+    return lambda model: pride.Optimizer(model.named_parameters(), lr=1e-6, method=method, run_on=run_on,
                                          equal_gradients="allow", **arguments)
 
 

@@ -17,7 +17,7 @@ _OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broad
                "check_replicas", "consolidate_state_dict", "join", "end of join",
                "construct with node_group")
 _STEP, _ENDED = _OPERATIONS.index("step"), _OPERATIONS.index("end of join")
-_ROW = 9  # numbers per rank and operation
+_ROW = 10  # numbers per rank and operation
 _TEXT = 1024  # bytes of a refusal's reason
 
 

@@ -54,6 +54,7 @@ class Construction(VirtualWorkers, Steps):
         self._held_params: List[torch.Tensor] = []  # and what it writes
         self._gradient = library.Array()     # reused for each hand-over
         self._handed_workers = set()  # virtual workers whose gradients libpride has
+        self._bucket_size = None      # that of all ranks; the setting is what this one gave
         self._step_number = torch.tensor(0.0)
         self._sent_groups = None
         self._built = None            # ids of the parameters, by group
@@ -157,7 +158,7 @@ class Construction(VirtualWorkers, Steps):
         made = {}
 
         def bucket_size(place):
-            return s["bucket_size"] or (HOST if coordinator else place).bucket_size
+            return (HOST if coordinator else place).bucket_size
 
         def prepare():
             if take is not None:
@@ -173,7 +174,8 @@ class Construction(VirtualWorkers, Steps):
             made["groups"] = [self._group_values(g, i) for i, g in enumerate(self.param_groups)]
             made["layout"] = library.make_layout(*parts_of(slots))
             place = place_with_memory(slots[0].place, made["layout"], slots,
-                                      {**s, "bucket_size": bucket_size(slots[0].place)})
+                                      {**s, "bucket_size": s["bucket_size"] or bucket_size(
+                                          slots[0].place)})
             for slot in slots:
                 slot.place = place
             made["bucket_size"] = bucket_size(place)
@@ -181,18 +183,21 @@ class Construction(VirtualWorkers, Steps):
         compared = ("overlap", "lanes", "on_non_finite", "equal_gradients")
         rows = self._agree("construct", prepare, lambda: [
             *(digest(repr(s[k]).encode()) for k in (*compared, "vote_weight")),
-            self._nodes.digest_of(s) if self._nodes else 0, made["bucket_size"]])
-        s["bucket_size"] = s["bucket_size"] or max(row[-1] for row in rows)
+            self._nodes.digest_of(s) if self._nodes else 0, s["bucket_size"] or 0,
+            made["bucket_size"]])
         for column, name in enumerate(compared):
             self._same(rows, column, f"argument '{name}'")
+        given = [row[-2] for row in rows]  # a value wins over the defaults of other ranks
+        self._same(rows, len(compared) + 2, "argument 'bucket_size'", lambda rank: given[rank] > 0)
+        self._bucket_size = max(given) or max(row[-1] for row in rows)
         if self._nodes:
             self._same(rows, len(compared), "argument 'vote_weight'", self._node_of)
-            self._same(rows, len(compared) + 1, "method, options, bucket_size, seed or parameters",
+            self._same(rows, len(compared) + 1, "method, options, seed or parameters",
                        self._node_of)
         nodes = s["node_of_rank"]
         options = library.make_options(
             s["method"], s["options"], made["groups"],
-            bucket_coords=s["bucket_size"], seed=s["seed"], vote_weight=int(s["vote_weight"]),
+            bucket_coords=self._bucket_size, seed=s["seed"], vote_weight=int(s["vote_weight"]),
             virtual_workers=self._n_workers,
             overlap=int(s["lanes"] > 0),
             exchange_threads=max(1, s["lanes"]), clip_global_norm=s["clip_global_norm"],

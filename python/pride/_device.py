@@ -7,7 +7,7 @@ import torch
 
 from . import _library as library
 from ._memory import floats_at
-from .errors import InvalidArgument, OutOfMemory, check_one_of
+from .errors import Error, InvalidArgument, OutOfMemory, check_one_of
 
 RUN_ON = ("auto", "host", "device")
 _KEPT = {}  # devices by number: one for all optimizers of a process
@@ -118,7 +118,7 @@ class Device:
                 newton_schulz(each, m.iterations)
             return 0
         except Exception as error:  # pylint: disable=broad-except
-            library.write_error(f"{type(error).__name__}: {error}", why, size)
+            library.keep_error(error, why, size)
             return 1
 
 
@@ -176,7 +176,7 @@ def place_of(tensors, settings):
 
 
 def place_with_memory(place, layout, slots, settings):
-    """The place, or the host instead of a GPU without memory for this optimizer."""
+    """The place, or the host instead of a GPU that cannot allocate this optimizer's memory."""
     if place is HOST:
         return HOST
     options = library.make_options(
@@ -187,7 +187,7 @@ def place_with_memory(place, layout, slots, settings):
                   for slot in slots if slot.narrow())
     try:
         library.call("pride_optimizer_check_memory", layout, c.byref(options), masters)
-    except OutOfMemory as error:
+    except Error as error:
         return _host_instead(settings, error)
     _note(settings, "")
     return place

@@ -3,6 +3,7 @@
 import ctypes as c
 import os
 import pathlib
+import traceback
 
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory
 
@@ -218,6 +219,7 @@ def _load():
 
 
 lib = _load()
+_kept = {}  # exceptions of callbacks, by the beginning of their text, until a call raises it
 
 
 def check(status):
@@ -225,7 +227,17 @@ def check(status):
     if status in (OK, PENDING):
         return status
     text = lib.pride_last_error().decode("utf-8", "replace")
-    raise _ERRORS.get(status, Error)(text)
+    cause = next((_kept.pop(begin, None) for begin in list(_kept) if begin in text), None)
+    kind = OutOfMemory if isinstance(cause, OutOfMemory.__bases__[1]) else _ERRORS.get(status, Error)
+    raise kind(text) from cause
+
+
+def keep_error(error, where, size):
+    """write_error() of an exception of a callback, which check() then raises from."""
+    traceback.clear_frames(error.__traceback__)  # their tensors are the memory that is missing
+    text = f"{type(error).__name__}: {error}"
+    _kept[text[:100]] = error
+    write_error(text, where, size)
 
 
 def call(name, *arguments):

@@ -167,7 +167,7 @@ class Nodes:
     def digest_of(self, settings):
         """A digest of what must be equal in a node; between voters libpride compares it."""
         return digest(repr([
-            [settings[name] for name in ("method", "bucket_size", "seed")],
+            [settings[name] for name in ("method", "seed")],
             sorted(settings["options"].items()),
             [(*slot.spec, slot.dtype) for slot in self.slots]]).encode())
 

@@ -83,7 +83,7 @@ def _own(optimizer, worker=None):
         library.call("pride_state_text", handle, i, c.byref(name), c.byref(value))
         texts[name.value.decode()] = value.value.decode()
     if optimizer._nodes and "bucket size" in texts:  # libpride's depends on the rank's tensors
-        texts["bucket size"] = str(optimizer._settings["bucket_size"])
+        texts["bucket size"] = str(optimizer._bucket_size)
     spec, data = library.Tensor(), c.c_void_p()
     for i in range(library.lib.pride_state_tensors(handle)):
         library.call("pride_state_tensor", handle, i, c.byref(spec), c.byref(data))

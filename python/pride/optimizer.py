@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import ctypes as c
+import numbers
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
@@ -44,8 +45,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
         release_gradients: with ``overlap``, backward sets a gradient to None as soon as it is
             encoded, so that memory never holds all gradients. Only for methods that do not read
             gradients again; not under DistributedDataParallel.
-        bucket_size: coordinates per exchange. Default: 4 Mi, or 16 Mi if a rank runs the method on
-            a GPU.
+        bucket_size: coordinates per exchange, equal on all ranks that give it; the others follow.
+            Default: 4 Mi, or 16 Mi if a rank runs the method on a GPU.
         lanes: number of buckets exchanged at the same time, each on its own thread and Gloo group,
             in parallel with arithmetic and, with overlap, with backward. 0: one after the other.
         seed: of the bits for zeros, ties and stochastic rounding; the same on all ranks.
@@ -139,6 +140,10 @@ class Optimizer(Construction, torch.optim.Optimizer):
             if vote_weight not in range(1, 65536):
                 raise InvalidArgument(f"pride: vote_weight = {vote_weight!r}, must be a whole "
                                       "number from 1 to 65535")
+            if bucket_size is not None and (isinstance(bucket_size, bool) or not isinstance(
+                    bucket_size, numbers.Integral) or not 0 < bucket_size < 1 << 63):
+                raise InvalidArgument(f"pride: bucket_size = {bucket_size!r}, must be a whole "
+                                      "number above 0, or None")
             info = method_info(method)
             defaults = dict(
                 lr=info.lr if lr is None else lr, betas=betas_of(info, betas),

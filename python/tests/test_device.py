@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
     not (FAKES / "libfake_cuda.so").exists(), reason=f"no driver of the tests in {FAKES}")
 
 SCRIPT = """
-import contextlib, os, time, warnings
+import contextlib, copy, os, time, warnings
 import torch
 import pride
 from fake_gpu import driver, emptied, for_room, install, synchronize
@@ -246,6 +246,9 @@ for dtype in (torch.float32, torch.bfloat16):
     refused(pride.OutOfMemory, "cuda:0 (")
     for_room[0] = lambda: None
     assert place("auto", dtype=dtype) == (1, [])
+driver().fake_cuda_fail(b"cuMemAllocAsync", 999, 0)  # not memory, but the check finds it
+code, (text,) = place("auto")
+assert code == 0 and "cuMemAllocAsync failed: error 999" in text, text
 """, PRIDE_CACHE=str(tmp_path))
 
 
@@ -256,12 +259,16 @@ other = os.fork()
 dist.init_process_group("gloo", init_method="file://" + os.environ["PRIDE_CACHE"] + "/ranks",
                         rank=int(other > 0), world_size=2)
 if other == 0:
+    os.environ["PRIDE_CACHE"] += "/other"  # else it may find the good verdict of rank 1
     driver().fake_cuda_wrong(b"scale")
 on = train("auto", method="dlion-vote", equal_gradients="allow")
 assert on[3]._slots[0].place.code == int(other > 0)
-assert on[3]._settings["bucket_size"] == 16 << 20, "equal on all ranks, that of a GPU"
-assert train("host", method="dlion-vote", equal_gradients="allow")[3]._settings["bucket_size"] == 4 << 20
-on[3].close()
+assert on[3]._bucket_size == 16 << 20, "equal on all ranks, that of a GPU"
+made = copy.deepcopy(on[3])  # a copy has no GPU's size once no rank has a GPU
+made._settings["run_on"] = "host"
+made.check_replicas()
+assert made._bucket_size == 4 << 20
+made.close(), on[3].close()
 # memory that goes after the choice: an error at once, on all ranks
 driver().fake_cuda_wrong(b"")
 train("device", method="dlion-vote", equal_gradients="allow", steps=1)[3].close()
@@ -301,6 +308,23 @@ except pride.OutOfMemory as error:
     assert isinstance(error, (torch.cuda.OutOfMemoryError, pride.Error)), error
     for text in ("cuda:0 (", " bytes: cuMemAllocAsync failed"):
         assert text in str(error), error
+for_room[0] = lambda: None
+
+
+# memory that goes in torch's products
+def fails(matrices, _):
+    held = matrices[0].clone()
+    raise kind("2 GiB")
+newton_schulz, _device.newton_schulz = _device.newton_schulz, fails
+for kind, caught in ((torch.cuda.OutOfMemoryError, torch.cuda.OutOfMemoryError), (KeyError, pride.Error)):
+    try:
+        train("device", method="dlion-muon")
+        raise SystemExit("no error")
+    except caught as error:
+        assert isinstance(error, pride.Error) and isinstance(error.__cause__, kind), error
+        assert isinstance(error, pride.OutOfMemory) == (caught is not pride.Error) and "2 GiB" in str(error)
+        trace = error.__cause__.__traceback__.tb_next
+        assert trace.tb_frame.f_code.co_name == "fails" and not trace.tb_frame.f_locals
 """, PRIDE_CACHE=str(tmp_path))
 
 

@@ -37,13 +37,16 @@ def differing(kind):
     if kind == "complex" and other:
         params[0] = ("first", torch.nn.Parameter(torch.ones(3, 4, dtype=torch.complex64)))
     options = {"lr": ("lr", 0.5), "method": ("method", "lion"), "seed": ("seed", 3),
-               "bucket": ("bucket_size", 128), "overlap": ("overlap", True),
+               "bucket": ("bucket_size", 128), "given": ("bucket_size", 128), "overlap": ("overlap", True),
                "options": ("options", {"tie": "zero"}), "skip": ("on_non_finite", "skip"),
                "negative": ("lr", -1.0)}
     kwargs = {"method": "dlion-vote", "lr": 1e-2, "timeout": 10}
     if kind in options and other:
         kwargs.update([options[kind]])
+    elif kind == "bucket":
+        kwargs["bucket_size"] = 64
     optimizer = pride.Optimizer(params, **kwargs)
+    assert kind != "given" or optimizer._bucket_size == 128
     for step in range(3):
         for group in optimizer.param_groups:
             for p in group["params"]:
@@ -57,7 +60,7 @@ DIFFERENCES = {
     "shapes": "rank.* 1", "number": "rank.* 1", "names": "rank.* 1", "order": "rank.* 1",
     "dtype": None, "values": r"rank\(s\) 1 .*'second'", "groups": "rank.* 1",
     "complex": "first is complex", "lr": "rank.* 1", "method": "rank.* 1", "seed": "rank.* 1",
-    "bucket": "rank.* 1", "overlap": "rank.* 1", "options": "rank.* 1", "skip": "rank.* 1",
+    "bucket": "'bucket_size' of rank.* 1", "given": None, "overlap": "rank.* 1", "options": "rank.* 1", "skip": "rank.* 1",
     "negative": r"rank\(s\) 1|-1",
 }
 
@@ -65,7 +68,7 @@ DIFFERENCES = {
 @pytest.mark.parametrize("kind", DIFFERENCES)
 def test_ranks_that_differ_are_refused_by_all(world, kind):
     if DIFFERENCES[kind] is None:
-        # masters are float32 and equal: nothing is wrong
+        # masters are float32 and equal; a given size wins over defaults: nothing is wrong
         assert world(3).run(differing, kind) == ["all steps were made"] * 3
         return
     began = time.monotonic()
@@ -108,6 +111,7 @@ def constructed(kind):
     wrong = {"empty": dict(params=[]), "tensor": dict(params=p),
              "capturable": dict(capturable=True), "rate": dict(lr=0.125),
              "NaN": dict(weight_decay=float("nan")), "method": dict(method="dlion-vot"),
+             **{f"bucket_size = {size}": dict(bucket_size=size) for size in (0, -1, 16e6, True, 1 << 64)},
              "overlap": dict(overlap=True), "lanes": dict(lanes=1),
              "equal_gradients": dict(equal_gradients="allow"),
              "on_non_finite": dict(on_non_finite="skip"), "broadcast": dict(
@@ -132,7 +136,8 @@ def constructed(kind):
 @pytest.mark.parametrize("kind, word", [
     ("empty", "empty parameter list"), ("tensor", "iterable of Tensors"),
     ("capturable", "capturable=True"), ("rate", ""), ("NaN", "weight_decay of group 0 is NaN"),
-    ("method", "dlion-vot"), ("overlap", "'overlap'"), ("lanes", "'lanes'"),
+    ("method", "dlion-vot"), *((f"bucket_size = {size}", f"bucket_size = {size}, must be a whole number")
+                               for size in (0, -1, 16e6, True, 1 << 64)), ("overlap", "'overlap'"), ("lanes", "'lanes'"),
     ("equal_gradients", "'equal_gradients'"), ("on_non_finite", "'on_non_finite'"),
     ("broadcast", "broadcast_parameters()"), ("values", "'w' of shape (8,)"), ("names", ""),
     ("groups", "")])
