@@ -117,7 +117,7 @@ class Device:
                 each = [self._tensor(m.data[i], (m.rows, m.cols), (m.stride, 1)) for i in range(m.n)]
                 newton_schulz(each, m.iterations)
             return 0
-        except Exception as error:  # pylint: disable=broad-except
+        except BaseException as error:  # Ctrl-C, too: ctypes would ignore it
             library.keep_error(error, why, size)
             return 1
 

@@ -228,6 +228,8 @@ def check(status):
         return status
     text = lib.pride_last_error().decode("utf-8", "replace")
     cause = next((_kept.pop(begin, None) for begin in list(_kept) if begin in text), None)
+    if cause is not None and not isinstance(cause, Exception):  # Ctrl-C
+        raise cause
     kind = OutOfMemory if isinstance(cause, OutOfMemory.__bases__[1]) else _ERRORS.get(status, Error)
     raise kind(text) from cause
 

@@ -325,6 +325,12 @@ for kind, caught in ((torch.cuda.OutOfMemoryError, torch.cuda.OutOfMemoryError),
         assert isinstance(error, pride.OutOfMemory) == (caught is not pride.Error) and "2 GiB" in str(error)
         trace = error.__cause__.__traceback__.tb_next
         assert trace.tb_frame.f_code.co_name == "fails" and not trace.tb_frame.f_locals
+kind = KeyboardInterrupt
+try:
+    train("device", method="dlion-muon")
+    raise SystemExit("Ctrl-C was ignored")
+except KeyboardInterrupt:
+    pass
 """, PRIDE_CACHE=str(tmp_path))
 
 
