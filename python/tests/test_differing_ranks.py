@@ -71,6 +71,7 @@ def test_ranks_that_differ_are_refused_by_all(world, kind):
         # masters are float32 and equal; a given size wins over defaults: nothing is wrong
         assert world(3).run(differing, kind) == ["all steps were made"] * 3
         return
+    world(3).run(models.own_rank)  # the processes have started
     began = time.monotonic()
     for rank, error in enumerate(world(3).errors(differing, kind)):
         assert error, f"rank {rank} noticed nothing"
