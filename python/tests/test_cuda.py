@@ -97,7 +97,7 @@ def options_of(method):
 
 def optimizer_of(method, module, run_on, **more):
     return models.make(method, module, lr=LR, weight_decay=0.1, bucket_size=4096, run_on=run_on,
-                       options=options_of(method), **more)[1]
+                       **{"options": options_of(method), **more})[1]
 
 
 def train(method, module, run_on, dtype, steps=6, workers=0, **more):
@@ -157,22 +157,8 @@ def test_virtual_workers_are_those_of_the_cpu(world, method):
 
 
 def test_a_momentum_in_bfloat16(world):
-    assert world(2).run(narrow) == [True, True]
-
-
-def narrow():
-    made = []
-    for run_on in ("host", "device"):
-        module = tensors(torch.bfloat16)
-        module = module if run_on == "host" else on_gpu(module)
-        optimizer = models.make("dlion-vote", module, run_on=run_on, options={"momentum_dtype": "bfloat16"})[1]
-        held = []
-        for step in range(3):
-            optimizer.zero_grad(set_to_none=True)
-            held.append(backward(module, gradients(torch.bfloat16, step)))
-            optimizer.step()
-        made.append(values(module))
-    return same(*made)
+    options = {"momentum_dtype": "bfloat16"}
+    assert world(2).run(compared, "dlion-vote", torch.bfloat16, options=options) == [True, True]
 
 
 def resumed(method):

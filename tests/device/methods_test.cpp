@@ -345,7 +345,7 @@ TEST(Device, NamesTheTensorThatIsNotFinite) {
 void expect_restored(const std::string& method, bool nan, int failing) {
   const Layout layout(testing::kTensors);
   DeviceRun run = run_of(method);
-  run.options.bucket_coords = 4096;
+  run.options.bucket_coords = 512;  // buckets before that of the NaN
   run.grad = [nan](int, std::int64_t step, std::size_t tensor, std::size_t index) {
     return nan && step == 1 && tensor == 0 && index == 7
                ? std::numeric_limits<float>::quiet_NaN()
@@ -359,21 +359,14 @@ void expect_restored(const std::string& method, bool nan, int failing) {
     Optimizer optimizer(comm, layout, options);
     model.set_gradients(0, 0, run);
     optimizer.step(model.params, model.grads);
-    const StateDict state = optimizer.save();
     model.set_gradients(0, 1, run);
     device->failing = failing;
     EXPECT_THROW(optimizer.step(model.params, model.grads), Error);
-    device->failing = 0;
     for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
       device->copy(model.params[t].data, restored.params[t].data,
                    model.params[t].n * size_of(model.params[t].dtype));
     }
-    if (nan) {
-      optimizer.place(model.params);
-      optimizer.load(state);
-    } else {  // the world has failed: no load
-      optimizer.hash(model.params);
-    }
+    optimizer.hash(model.params);  // queues what is left
     EXPECT_EQ(model.bytes(), restored.bytes()) << method << ", launch " << failing;
   });
 }
