@@ -84,7 +84,7 @@ std::string advice_on(const Plan& plan) {
       "The exchange of ", found.method, " does not hide behind backward.",
       would("turn-muon", found.turns, "turns", "batches of any size",
             ": each step waits for a round trip"),
-      would("local-muon", found.h, "h", "large batches per worker", ""),
+      would("local-muon or local-ef", found.h, "h", "large batches per worker", ""),
       " This leaves out their arithmetic on matrices: give them in --methods to plan it.\n");
 }
 

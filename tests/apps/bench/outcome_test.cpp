@@ -100,6 +100,7 @@ TEST(FewerBits, AreAsManyAsHideTheExchange) {
   EXPECT_EQ(found.turns, 8);
   EXPECT_EQ(found.h, 8);
   expect_contains(advice_on(plan), "turn-muon with turns=8 does");
+  expect_contains(advice_on(plan), "local-muon or local-ef with h=8 does");
   EXPECT_EQ(to_json(plan)["fewer_bits"]["h"], 8);
 
   plan.facts.network.latency_s = 0.1;  // two in each step: 0.2 s, of one in 8 steps 0.025 s
