@@ -55,7 +55,11 @@ def join(optimizer: Optimizer) -> Iterator[None]:
     optimizer._joined = True
     try:
         yield
+        if optimizer._common_between_steps:
+            optimizer.to_local()
         optimizer._serve_until_all_end()
+        if optimizer._common_between_steps:
+            optimizer.to_common()
     finally:
         optimizer._joined = False
 
