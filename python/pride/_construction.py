@@ -51,7 +51,7 @@ class Construction(VirtualWorkers, Steps):
         self._joined = False          # inside pride.join(): other ranks may be out of data
         self._operation = None        # the last operation on which ranks agreed
         self._holds_common = False    # the model has the common parameters, see to_common()
-        self._common_between_steps = False  # and has them outside of forward, backward and step
+        self._between = None          # switches the model between steps, see keep_common()
         self._warned = set()          # warnings that are given once
         self._first_rates = []        # of each group, for warnings
         self._handed: Dict[int, tuple] = {}  # by index: gradients given to libpride in backward

@@ -63,8 +63,8 @@ class Steps(Joining):
                 self._finish()
                 if self._scaled and self._last["skipped"]:
                     amp.share_inf()
-            if self._common_between_steps:
-                self.to_common()
+            if self._between is not None:
+                self._between.common()
         return loss
 
     def _begin_whole(self, amp, unused):

@@ -3,15 +3,14 @@
 import functools
 import math
 import sys
-import weakref
 from typing import Any, List, Optional, Sequence, Union
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _library as library
 from . import _units as units
+from ._between import keep_common
 from ._steps import betas_of
 from ._tensors import is_sharded
 from .errors import InvalidArgument
@@ -145,17 +144,14 @@ class Groups(list):
 
     def _set(self, group, scale, decays, info, betas, own):
         decay = self._values[1]
-        if decay is not None and (group["weight_decay"] or not decays):
-            group["weight_decay"] = decay
-            factor = 1.0
-        else:
-            factor = self._factors[1] if self._factors[1] is not None else 1 / scale if scale else 1.0
+        given = decay is not None and (group["weight_decay"] or not decays)
+        factor = self._factors[1] if self._factors[1] is not None else 1 / scale
+        if given:
+            group["weight_decay"], factor = decay, 1.0
         if self._values[0] is not None and self._known():
             units.rescale(group, scale)
-            if decay is None:
-                group["weight_decay"] *= factor
-                factor = 1.0
-            scale = 1.0
+            group["weight_decay"] *= factor
+            scale = factor = 1.0
         group[units.LR], group[units.DECAY] = scale, factor
         given_betas = betas != betas_of(info, None)
         if info.eps and self._kind_of(group) == "adam" and not given_betas:
@@ -319,40 +315,3 @@ class _LocalUnderDdp:
         wrapped = getattr(DistributedDataParallel, "_active_ddp_module", None)
         if wrapped is not None and not hasattr(wrapped, "pride_watches"):
             local_gradients(wrapped)
-
-
-def keep_common(optimizer, model):
-    """With local steps: the model has this rank's own parameters from a forward pass with gradients
-    to the end of the step, and otherwise the common ones."""
-    if library.lib.pride_optimizer_period(optimizer._handle) <= 1:
-        return
-    if optimizer._n_workers:
-        raise InvalidArgument("pride: take_over: local steps with virtual_workers: use pride.Optimizer")
-    delay = optimizer._settings["options"].get("delay", 0)
-    if int(delay):
-        raise InvalidArgument(f"pride: option delay={delay}: between steps the model has the common "
-                              "parameters here, for which each step would wait: use delay=0, or "
-                              "pride.Optimizer in a loop of your own")
-    optimizer._common_between_steps = True
-    model.register_forward_pre_hook(_OwnInForward(optimizer))
-    optimizer.to_common()
-
-
-class _OwnInForward:
-    """A copy of the model has no optimizer."""
-
-    def __init__(self, optimizer=None):
-        self._optimizer = (lambda: None) if optimizer is None else weakref.ref(optimizer)
-
-    def __call__(self, module, _):
-        optimizer = self._optimizer()
-        if optimizer is None or optimizer._handle is None:
-            return
-        if module.training and torch.is_grad_enabled():
-            if optimizer._holds_common:
-                optimizer.to_local()
-        elif not optimizer._holds_common and not optimizer._running:
-            optimizer.to_common()
-
-    def __reduce__(self):
-        return _OwnInForward, ()

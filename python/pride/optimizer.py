@@ -358,8 +358,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """
         self._usable()
         _load.load(self, state_dict, local)
-        if self._common_between_steps:
-            self.to_common()
+        if self._between is not None:
+            self._between.common()
         if self._settings.get("coordinator") is not None:
             self.broadcast_parameters()
 

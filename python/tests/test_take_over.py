@@ -276,6 +276,24 @@ def test_between_local_steps_the_model_has_the_common_parameters(world):
     assert seen == also_seen and own[2] != other[2]
 
 
+def test_values_written_between_local_steps_are_not_overwritten_in_silence():
+    model = mlp()
+    optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), lr=1e-2), model,
+                                method="local-vote", options={"h": 4})
+    loop(model, optimizer, lambda _: None, 2)
+    kept = copy.deepcopy(model.state_dict())
+    averaged = {key: values + 1 for key, values in kept.items()}
+    model.load_state_dict(averaged)  # as an average of weights that is evaluated, and put back
+    model.load_state_dict(kept)
+    loop(model, optimizer, lambda _: None, 1, 2)
+    model.load_state_dict(averaged)
+    with pytest.raises(pride.InvalidArgument, match="'0.weight' was changed between steps"):
+        model(batch(0)[0])
+    assert all(map(torch.equal, model.state_dict().values(), averaged.values()))
+    optimizer.load_state_dict(optimizer.state_dict())
+    loop(model, optimizer, lambda _: None, 1, 3)
+
+
 def test_one_cycle_changes_betas_that_are_not_followed_with_a_warning():
     model = torch.nn.Linear(3, 2)
     given = torch.optim.AdamW(model.parameters(), lr=1e-3)
