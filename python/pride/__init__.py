@@ -13,6 +13,7 @@ from ._plan import DeviceRates, PlanRow, plan
 from ._world import mpi
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory
 from .gradients import clip_grad_norm_, join, local_gradients, mean_over_ranks
+from ._take_over import take_over
 from .lion import DistributedLion, Lion, LionCub
 from .methods import MethodInfo, method_info, methods, step_bytes
 from .optimizer import Optimizer
@@ -22,7 +23,7 @@ __all__ = [
     "CommError", "DataError", "DeviceRates", "DistributedLion", "Error", "InvalidArgument", "Lion",
     "LionCub", "MethodInfo", "NonFiniteGradient", "Optimizer", "OutOfMemory", "PlanRow",
     "clip_grad_norm_", "device_report", "join", "local_gradients", "mean_over_ranks",
-    "method_info", "methods", "mpi", "plan", "step_bytes",
+    "method_info", "methods", "mpi", "plan", "step_bytes", "take_over",
 ]
 _LATER = ("accelerate", "checkpoint", "lightning", "transformers")  # imported when first used
 

@@ -15,6 +15,7 @@ import torch
 
 from . import _hooks
 from . import _library as library
+from . import _units
 from ._assembled import deal_out
 from ._device import HOST, place_of, place_with_memory
 from ._state import ABOUT, view_state
@@ -27,6 +28,7 @@ from ._nodes import find_nodes
 from ._parts import SumOfParts
 from ._world import Alone, listed, make_world
 from .errors import InvalidArgument
+from .methods import method_info
 
 
 @library.NOTICE
@@ -49,6 +51,9 @@ class Construction(VirtualWorkers, Steps):
         self._joined = False          # inside pride.join(): other ranks may be out of data
         self._operation = None        # the last operation on which ranks agreed
         self._holds_common = False    # the model has the common parameters, see to_common()
+        self._between = None          # switches the model between steps, see keep_common()
+        self._warned = set()          # warnings that are given once
+        self._first_rates = []        # of each group, for warnings
         self._handed: Dict[int, tuple] = {}  # by index: gradients given to libpride in backward
         self._held: Dict[int, torch.Tensor] = {}    # keeps alive what libpride reads in a step,
         self._held_params: List[torch.Tensor] = []  # and what it writes
@@ -57,6 +62,7 @@ class Construction(VirtualWorkers, Steps):
         self._bucket_size = None      # that of all ranks; the setting is what this one gave
         self._step_number = torch.tensor(0.0)
         self._sent_groups = None
+        self._views = []              # (parameter, {key: tensor}), as view_state() wrote them
         self._built = None            # ids of the parameters, by group
         self._assemblies = []         # for sharded matrices that the method needs whole
         self._shard_groups = []       # process groups over which parameters are sharded
@@ -137,8 +143,17 @@ class Construction(VirtualWorkers, Steps):
         return slots
 
     def _check_maximize(self):
+        _units.check_keys(self)
         if len({bool(group["maximize"]) for group in self.param_groups}) > 1:
             raise InvalidArgument("pride: maximize differs between groups")
+
+    def _first_rate(self, values):
+        return max(values.lr, method_info(self._settings["method"]).lr)
+
+    def _warn_once(self, text, key):
+        if key not in self._warned and self._world.rank == 0:
+            self._warned.add(key)
+            warnings.warn(f"pride: {text}", stacklevel=2)
 
     def _build(self, broadcast, take=None):
         """Makes the native optimizer. ``take`` checks and adopts the constructor's arguments. It
@@ -220,6 +235,7 @@ class Construction(VirtualWorkers, Steps):
         if self._nodes:
             self._nodes.follow(self._handle, self._slots[0].place)
         self._sent_groups = list(map(bytes, made["groups"]))
+        self._first_rates = [self._first_rate(values) for values in made["groups"]]
         self.param_groups[0].setdefault(ABOUT)  # torch's flattened states keep only known entries
         _ALL.add(self)
         if broadcast or coordinator is not None:

@@ -11,7 +11,10 @@ import torch
 import torch.distributed as dist
 
 from . import _library as library
+from . import _edits, _units
+from ._between import keep_common
 from ._steps import betas_of
+from ._take_over import take
 from .errors import DataError, Error, InvalidArgument
 from .gradients import local_gradients
 from .methods import method_info
@@ -46,38 +49,24 @@ def stop_averaging(model, ranks):
         local_gradients(wrapped)
 
 
-def in_place_of(given, model, make, arguments, schedulers=()):
-    """Replaces an optimizer without state by one of `make` over the same groups. A rate or decay
-    that `arguments` lacks is that of `given`. Rates of groups keep their ratios; a group without
-    decay keeps none if others have decay. An optimizer of pride's is returned unchanged."""
-    kind = type(given).__name__
-    if isinstance(given, Optimizer):
-        if arguments:
-            raise InvalidArgument(f"pride: the optimizer is a {kind} already: give {list(arguments)} "
-                                  "to it")
-        return given
-    if given.state:
-        raise InvalidArgument(f"pride: the {kind} has a state, which pride's optimizer cannot take: "
-                              "give it before its first step")
-    if any(getattr(scheduler, "optimizer", None) is given for scheduler in schedulers):
-        raise InvalidArgument(f"pride: a scheduler of the {kind} would keep changing it: make pride's "
-                              "optimizer yourself, and the scheduler over it")
-    names = {id(p): name for name, p in model.named_parameters()}
-    others = [i for i, group in enumerate(given.param_groups) for p in group["params"]
-              if id(p) not in names]
-    if others:
-        raise InvalidArgument(f"pride: group {others[0]} of the {kind} has a parameter that is not the "
-                              "model's")
-    usual, arguments = given.defaults["lr"], dict(arguments)
-    rate, decay = arguments.pop("lr", usual), arguments.pop("weight_decay", None)
-    decays = any(group.get("weight_decay") for group in given.param_groups)
-    groups = []
-    for group in given.param_groups:
-        own = group.get("weight_decay", 0.0)
-        groups.append({"params": [(names[id(p)], p) for p in group["params"]],
-                       "lr": rate * (group["lr"] / usual if usual else 1.0),
-                       "weight_decay": own if decay is None or (decays and not own) else decay})
-    return make(groups, **arguments)
+def in_place_of(given, model, make, arguments, schedulers=(), every=()):
+    """An optimizer of `make` over the groups of `given`, as take_over() makes it, with the rate and
+    the decay in `arguments`, if there are any. One of pride's is returned unchanged."""
+    if not isinstance(given, Optimizer):
+        arguments = dict(arguments)
+        values = arguments.pop("lr", None), arguments.pop("weight_decay", None)
+        return take(given, model, make, arguments, values=values, schedulers=schedulers, every=every)
+    if arguments:
+        raise InvalidArgument(f"pride: the optimizer is a {type(given).__name__} already: give "
+                              f"{list(arguments)} to it")
+    keep_common(given, model)
+    return given
+
+
+def those_of(given, schedulers):
+    """The schedulers that change rates of this optimizer."""
+    return [each for each in schedulers
+            if any(owner is given for owner in _units.owners(each))]
 
 
 class Meter:
@@ -107,6 +96,7 @@ class Meter:
     @torch.no_grad()
     def _read(self, *_):
         """Parameters and momenta of the sample, before a step."""
+        _edits.follow(self._optimizer)
         slots = sorted((slot for slot in self._optimizer._slots if slot.n),
                        key=lambda slot: -slot.n)[:_TENSORS]
         self._before = []
@@ -122,7 +112,7 @@ class Meter:
         for slot, at, p, m in self._before:
             if slot.grad is None:
                 continue
-            group = optimizer.param_groups[slot.group]
+            group = _units.in_method_units(optimizer.param_groups[slot.group])
             beta = betas_of(method_info(optimizer._settings["method"]), group["betas"])[0]
             own = beta * m + (1 - beta) * optimizer._factor * _at(slot.grad, at)
             now = _values(optimizer, slot, at)[0]

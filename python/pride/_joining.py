@@ -5,6 +5,7 @@ import ctypes as c
 import torch
 
 from . import _library as library
+from . import _units
 from ._agreement import Agreement, digest, working
 from ._amp import FOUND, IN_FRAMES
 from ._tensors import hash_of
@@ -109,11 +110,7 @@ class Joining(Agreement):
             made = library.Group.from_buffer_copy(values)
             library.call("pride_optimizer_set_group", self._handle, g, c.byref(made))
             self._sent_groups[g] = values
-            group.update({name: getattr(made, name) for name in ("lr", "weight_decay", "eps")
-                          if name in group})
-            if "betas" in group:
-                betas = [b for b in (made.beta1, made.beta2) if b == b]
-                group["betas"] = betas[0] if isinstance(group["betas"], float) else tuple(betas)
+            _units.adopt(group, made)
         frozen = {i for i, flag in enumerate(theirs[size * len(self.param_groups):]) if flag}
         if frozen != self._frozen:
             self._send_frozen(frozen)

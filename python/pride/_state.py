@@ -13,6 +13,7 @@ import math
 import torch
 
 from . import _library as library
+from . import _edits
 from ._device import HOST
 from ._tensors import like
 from .errors import Error, InvalidArgument
@@ -60,6 +61,7 @@ def view_state(optimizer):
                     entry[key].set_(part)  # the memory moved, the tensor object stays
             else:
                 entry[key] = part
+    optimizer._views = [(slot.param, dict(optimizer.state[slot.param])) for slot in optimizer._slots]
     stepped(optimizer)
 
 
@@ -71,6 +73,7 @@ def stepped(optimizer):
 def _own(optimizer, worker=None):
     """(texts, {(buffer, parameter): tensor}) of this rank, or of a virtual worker. Tensors are
     copies."""
+    _edits.follow(optimizer)
     if not optimizer._running:  # in a step libpride refuses both calls
         optimizer._table.fill(collect=False)
         optimizer._table.give()

@@ -8,6 +8,7 @@ import os
 import torch
 
 from . import _library as library
+from . import _edits, _units
 from ._agreement import digest
 from ._amp import Amp
 from ._joining import Joining
@@ -62,6 +63,8 @@ class Steps(Joining):
                 self._finish()
                 if self._scaled and self._last["skipped"]:
                     amp.share_inf()
+            if self._between is not None:
+                self._between.common()
         return loss
 
     def _begin_whole(self, amp, unused):
@@ -108,6 +111,7 @@ class Steps(Joining):
             raise InvalidArgument("pride: a step while the model has the common parameters: call "
                                   "to_local() before the next gradient")
         self._table.fill()
+        _edits.follow(self)
         self._send_groups()
         self._send_frozen()
         factor = (1.0 if scale is None else scale) * (-1 if self.param_groups[0]["maximize"] else 1)
@@ -284,8 +288,8 @@ class Steps(Joining):
 
     def _group_values(self, group, number=None):
         """The group's values in libpride's form; NaN stands for a value that the method lacks."""
-        given = {name: group[name] for name in ("lr", "weight_decay", "eps") if name in group}
-        betas = betas_of(_info(self._settings["method"]), group.get("betas", ()))
+        given = _units.in_method_units(group)
+        betas = betas_of(_info(self._settings["method"]), given.pop("betas", ()))
         given.update(zip(("beta1", "beta2"), betas))
         values = library.Group(*[float("nan")] * 5)
         for name, value in given.items():
@@ -319,6 +323,7 @@ class Steps(Joining):
         for g, group in enumerate(self.param_groups):
             values = self._group_values(group, g)
             if bytes(values) != self._sent_groups[g]:
+                _units.check_rates(self, group, g, values)
                 library.call("pride_optimizer_set_group", self._handle, g, c.byref(values))
                 self._sent_groups[g] = bytes(values)
 

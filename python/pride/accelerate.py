@@ -22,10 +22,13 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
             **arguments: Any) -> Tuple[Any, ...]:
     """Makes the optimizer of a model and prepares both with the accelerator, without averaging.
 
-    An optimizer among ``others``, e.g. an AdamW, is replaced by one of pride's over the same
-    groups. The groups' rates keep their ratios, and a group without decay keeps none if others have
-    decay. An optimizer of pride's is used unchanged. Without one, pride makes one over all
-    parameters that require a gradient. With several models call it once per model.
+    An optimizer among ``others``, e.g. an AdamW, is taken over (:func:`pride.take_over`), and so
+    are schedulers made over it. Without ``lr`` rates stay in its units, with a factor inside. With
+    ``lr`` groups and schedulers get rates in the method's units, and their ratios stay; but a
+    scheduler that is not given here, or not torch's, goes on in the old units. A group without decay
+    keeps none if others have decay. An optimizer of pride's is used unchanged. Without one, pride
+    makes one over all parameters that require a gradient. With several models call it once per
+    model.
 
     ``accelerator.save_state(folder)`` then also writes each rank's momentum, as
     ``pride0.rank0of2.pt``; ``load_state()`` reads it. ``accelerator.log()`` adds
@@ -47,7 +50,7 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
 
     Raises:
         InvalidArgument: the accelerator does not wrap the model in DistributedDataParallel; there are
-            two optimizers; or a scheduler belongs to an optimizer that is replaced.
+            two optimizers; or a refusal of :func:`pride.take_over`.
     """
     model.to(accelerator.device)
     number = len(accelerator._optimizers)
@@ -59,8 +62,10 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
         own = optimizer([(name, p) for name, p in model.named_parameters() if p.requires_grad],
                         **arguments)
         others = [own, *others]
+        _frameworks.keep_common(own, model)
     else:
-        own = _frameworks.in_place_of(given, model, optimizer, arguments, others)
+        own = _frameworks.in_place_of(given, model, optimizer, arguments,
+                                      _frameworks.those_of(given, others))
         others = [own if each is given else each for each in others]
     model, *others = accelerator.prepare(model, *others)
     _frameworks.stop_averaging(model, accelerator.num_processes)

@@ -28,11 +28,12 @@ def save(folder: Union[str, os.PathLike], model: torch.nn.Module, optimizer: Opt
     """Writes ``{"model": ..., "optimizer": ...}`` as torch.distributed.checkpoint does. Collective.
 
     Each rank writes its own momentum. Shared state is written once. Sharded parameters and state
-    (FSDP2) are written by shards.
+    (FSDP2) are written by shards. With local steps the model's are the common parameters.
     """
-    dcp.save({"model": dcp_state.get_model_state_dict(model),
-              "optimizer": dcp_state.get_optimizer_state_dict(model, optimizer)},
-             checkpoint_id=folder)
+    with optimizer.common_parameters():
+        dcp.save({"model": dcp_state.get_model_state_dict(model),
+                  "optimizer": dcp_state.get_optimizer_state_dict(model, optimizer)},
+                 checkpoint_id=folder)
 
 
 def load(folder: Union[str, os.PathLike], model: torch.nn.Module, optimizer: Optimizer, *,

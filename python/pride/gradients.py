@@ -55,7 +55,11 @@ def join(optimizer: Optimizer) -> Iterator[None]:
     optimizer._joined = True
     try:
         yield
+        if optimizer._between is not None:
+            optimizer._between.own()
         optimizer._serve_until_all_end()
+        if optimizer._between is not None:
+            optimizer._between.common()
     finally:
         optimizer._joined = False
 

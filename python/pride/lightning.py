@@ -8,7 +8,6 @@ from typing import Any, Callable, Optional
 from lightning.pytorch.strategies import DDPStrategy
 
 from . import _frameworks
-from .errors import InvalidArgument
 from .lion import DistributedLion
 from .optimizer import Optimizer
 
@@ -18,24 +17,24 @@ _frameworks.require("lightning", (2, 6), 2)
 class Strategy(DDPStrategy):
     """Lightning's DDPStrategy without averaging.
 
-    With ``lr`` it replaces the optimizers of ``configure_optimizers()``, e.g. an AdamW, by pride's
-    over the same groups. The groups' rates keep their ratios, and a group without decay keeps none
-    if others have decay. Without ``lr`` make pride's optimizers in ``configure_optimizers()``,
-    preferably from ``self.named_parameters()``, so that errors name parameters. Checkpoints of
-    Lightning have the momenta of all ranks. Every ``log_every_n_steps`` the trainer's loggers get
-    ``pride/bytes_sent`` of the last step and ``pride/vote_agreement``, the share of this rank's own
-    signs that won.
+    It takes over the optimizers of ``configure_optimizers()``, e.g. an AdamW, with their schedulers
+    (:func:`pride.take_over`). Without ``lr`` rates stay in their units, with a factor inside. With
+    ``lr`` groups and torch's schedulers get rates in the method's units, and their ratios stay. A
+    group without decay keeps none if others have decay. pride's own optimizers are used unchanged.
+    Checkpoints of Lightning have the momenta of all ranks. Every ``log_every_n_steps`` the trainer's
+    loggers get ``pride/bytes_sent`` of the last step and ``pride/vote_agreement``, the share of this
+    rank's own signs that won.
 
     Args:
-        lr: replaces the module's rate.
-        weight_decay: replaces the module's decay; with ``lr``.
+        lr: the rate of the method; default: derived from the module's.
+        weight_decay: the decay of the method; default: the module's, so that ``lr * weight_decay``
+            stays.
         optimizer: called with groups of ``(name, parameter)`` pairs to make the optimizer.
         arguments: of DDPStrategy.
 
     Raises:
-        InvalidArgument: ``weight_decay`` without ``lr``. When training begins: an optimizer is not
-            pride's and no ``lr`` is given; an optimizer is pride's and ``lr`` is given; a scheduler
-            belongs to an optimizer that is replaced.
+        InvalidArgument: when training begins: an optimizer is pride's and ``lr`` or ``weight_decay``
+            is given; or a refusal of :func:`pride.take_over`.
     """
 
     strategy_name = "pride"
@@ -43,8 +42,6 @@ class Strategy(DDPStrategy):
     def __init__(self, lr: Optional[float] = None, weight_decay: Optional[float] = None,
                  optimizer: Callable[..., Optimizer] = DistributedLion, **arguments: Any) -> None:
         super().__init__(**arguments)
-        if weight_decay is not None and lr is None:
-            raise InvalidArgument("pride: weight_decay without lr: a vote needs another rate, too")
         self._make, self._rates = optimizer, {
             key: value for key, value in (("lr", lr), ("weight_decay", weight_decay))
             if value is not None}
@@ -57,11 +54,10 @@ class Strategy(DDPStrategy):
     def setup_optimizers(self, trainer) -> None:
         """Makes the optimizers over the wrapped model."""
         super().setup_optimizers(trainer)
-        if self._rates:
-            schedulers = [config.scheduler for config in self.lr_scheduler_configs]
-            self.optimizers = [_frameworks.in_place_of(
-                given, self.lightning_module, self._make, self._rates, schedulers)
-                for given in self.optimizers]
+        schedulers = [config.scheduler for config in self.lr_scheduler_configs]
+        self.optimizers = [_frameworks.in_place_of(
+            given, self.lightning_module, self._make, self._rates,
+            _frameworks.those_of(given, schedulers), self.optimizers) for given in self.optimizers]
         self._meters = [_frameworks.Meter(optimizer) for optimizer in self.optimizers]
 
     def setup_precision_plugin(self) -> None:

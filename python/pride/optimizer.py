@@ -155,6 +155,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             if info.eps or eps is not None:
                 defaults["eps"] = info.eps if eps is None else eps
             torch.optim.Optimizer.__init__(self, self._unnamed(params), defaults)
+            if hasattr(params, "share"):  # groups of an optimizer that is taken over
+                params.share(self)
 
         self._build(broadcast_parameters, take)
 
@@ -217,6 +219,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
             raise
         self._layout = library.make_layout(*parts_of(self._slots + new))
         self._sent_groups.append(bytes(values))
+        self._first_rates.append(self._first_rate(values))
         self._adopt(new)
         self._checks_left = max(1, self._checks_left)  # ranks compare the new gradients, too
 
@@ -355,6 +358,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """
         self._usable()
         _load.load(self, state_dict, local)
+        if self._between is not None:
+            self._between.common()
         if self._settings.get("coordinator") is not None:
             self.broadcast_parameters()
 

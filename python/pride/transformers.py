@@ -6,6 +6,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any, Callable
 
+import torch
 import transformers
 
 from . import _frameworks
@@ -20,37 +21,40 @@ class Callback(transformers.TrainerCallback):
     """Makes a Trainer train with pride: its optimizer, no averaging, checkpoints, the log.
 
     The callback adds itself to the trainer. The trainer makes the optimizer in ``train()``, over
-    its own groups (with and without weight decay). Each rank's momentum is saved in the trainer's
+    its own groups (with and without weight decay). An optimizer that was given to the trainer, e.g.
+    an AdamW, is taken over with its scheduler (:func:`pride.take_over`). Each rank's momentum is saved in the trainer's
     checkpoints, as ``pride.rank0of2.pt``, so that
     ``trainer.train(resume_from_checkpoint=True)`` resumes bit for bit. Logs get
     ``pride/bytes_sent`` of the last step and ``pride/vote_agreement``, the share of rank 0's own
     signs that won.
 
     Args:
-        trainer: a Trainer, before ``train()``. If it has an optimizer, that must be one of pride's.
+        trainer: a Trainer, before ``train()``.
         optimizer: called with groups of ``(name, parameter)`` pairs to make the optimizer.
         local: for momenta saved on another number of ranks: ``"keep"``, ``"average"`` or
             ``"reset"``, as in ``load_state_dict()``.
-        arguments: for the optimizer: ``lr`` (default: the trainer's ``learning_rate``),
-            ``weight_decay`` (default: the trainer's), and others.
+        arguments: for the optimizer: ``lr`` and ``weight_decay`` of the method (default: derived
+            from the trainer's ``learning_rate`` and ``weight_decay`` for AdamW, as
+            :func:`pride.take_over` does), and others.
 
     Raises:
-        InvalidArgument: the trainer has another optimizer, or (in ``train()``) does not wrap the
-            model in DistributedDataParallel.
+        InvalidArgument: the trainer has one of pride's optimizers and arguments are given; (in
+            ``train()``) it does not wrap the model in DistributedDataParallel; or a refusal of
+            :func:`pride.take_over`.
     """
 
     def __init__(self, trainer: transformers.Trainer,
                  optimizer: Callable[..., Optimizer] = DistributedLion, *, local: str = "keep",
                  **arguments: Any) -> None:
-        given = trainer.optimizer
-        if given is not None and (arguments or not isinstance(given, Optimizer)):
-            raise InvalidArgument(
-                f"pride.transformers.Callback: the trainer has an optimizer already, a "
-                f"{type(given).__name__}: give the trainer none, and its arguments here")
         self._trainer, self._make, self._arguments = trainer, optimizer, arguments
         self._local, self._meter = local, None
+        given = trainer.optimizer
         if given is None:
             trainer.optimizer_cls_and_kwargs = (lambda: self._new_optimizer), {}
+        else:
+            trainer.optimizer = _frameworks.in_place_of(
+                given, trainer.model, optimizer, arguments,
+                _frameworks.those_of(given, [trainer.lr_scheduler]))
         trainer.add_callback(self)
         callbacks = trainer.callback_handler.callbacks  # log writers come after this one
         callbacks.insert(0, callbacks.pop())
@@ -60,15 +64,19 @@ class Callback(transformers.TrainerCallback):
         trainer._load_optimizer_and_scheduler = self._load_all
 
     def _new_optimizer(self, model):
-        arguments = {"lr": self._trainer.args.learning_rate,
-                     "weight_decay": self._trainer.args.weight_decay, **self._arguments}
+        args = self._trainer.args
+        if "adam" not in args.optim and "lr" not in self._arguments:
+            raise InvalidArgument(f"pride: TrainingArguments(optim='{args.optim}'): no rate follows from "
+                                  "learning_rate: give the callback lr=")
         decayed = set(self._trainer.get_decay_parameter_names(model))
-        groups = [{"params": [], "weight_decay": arguments["weight_decay"]},
+        groups = [{"params": [], "weight_decay": args.weight_decay},
                   {"params": [], "weight_decay": 0.0}]
         for name, p in model.named_parameters():
             if p.requires_grad:
-                groups[name not in decayed]["params"].append((name, p))
-        return self._make([group for group in groups if group["params"]], **arguments)
+                groups[name not in decayed]["params"].append(p)
+        given = torch.optim.AdamW([group for group in groups if group["params"]],
+                                  lr=args.learning_rate)
+        return _frameworks.in_place_of(given, model, self._make, self._arguments)
 
     def _optimizer(self):
         return getattr(self._trainer.optimizer, "optimizer", self._trainer.optimizer)

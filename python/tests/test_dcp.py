@@ -4,6 +4,7 @@
 # Oracle: the run that was not interrupted; on another number of replicas, what load_state_dict()
 # makes of the states of all ranks.
 import pytest
+import torch
 import torch.distributed as dist
 
 import checkpoints
@@ -17,7 +18,7 @@ if sharded.fully_shard is None:
 import torch.distributed.checkpoint as dcp  # pylint: disable=wrong-import-position
 import torch.distributed.checkpoint.state_dict as dcp_state  # pylint: disable=wrong-import-position
 
-METHODS = ["dlion-vote", "lion-cub", "adamw", "signsgd-ef"]
+METHODS = ["dlion-vote", "lion-cub", "adamw", "signsgd-ef", "local-vote"]
 
 
 def begun(method, folder):
@@ -53,6 +54,23 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(world, tmp_path, met
     expected = world(2).run(begun, method, tmp_path)
     assert world(2).run(resumed, method, tmp_path) == expected
     assert world(2).run(resumed_by_torch, method, tmp_path) == expected
+
+
+def saved_between_exchanges(folder):
+    """Whether each tensor of the folder is a common parameter, and one of this rank's own."""
+    model, optimizer = models.make("local-vote", options={"h": 8})
+    models.train(model, optimizer, 5)
+    pride.checkpoint.save(folder, model, optimizer)
+    saved = {key: torch.empty_like(t) for key, t in model.state_dict().items()}
+    dcp.load({"model": saved}, checkpoint_id=folder)
+    own = [torch.equal(t, saved[key]) for key, t in model.state_dict().items()]
+    with optimizer.common_parameters():
+        return [torch.equal(t, saved[key]) for key, t in model.state_dict().items()], own
+
+
+def test_with_local_steps_the_folder_has_the_common_parameters(world, tmp_path):
+    for common, own in world(2).run(saved_between_exchanges, tmp_path):
+        assert all(common) and not any(own)
 
 
 def alone():

@@ -196,7 +196,7 @@ trainer.train("""
 def test_trainer_goes_on_with_another_number_of_ranks(programs, whole, tmp_path):
     saved = whole("train_trainer") / "checkpoint-10"
     file = program(tmp_path / "one", "train_trainer", changes=[
-        ("weight_decay=1.0)", 'weight_decay=1.0, local="average")'),
+        ("Callback(trainer)", 'Callback(trainer, local="average")'),
         ('"--resume" in sys.argv', repr(str(saved))), ("trainer.train(", PROBE)])
     programs.run(file, ranks=1)
     states_of = [torch.load(saved / f"pride.rank{r}of2.pt")["state"] for r in (0, 1)]
@@ -284,25 +284,26 @@ def test_overflow_on_one_rank_skips_the_step_and_halves_the_scale_on_all(program
 
 
 MISUSE = {
-    "a trainer's own optimizer": (
-        "train_trainer", ("Trainer(model, args, train_dataset=data)",
-                          "Trainer(model, args, train_dataset=data, optimizers=("
-                          "torch.optim.AdamW(model.parameters()), None))"),
-        "the trainer has an optimizer already, a AdamW"),
-    "AdamW with the strategy": (
-        "train_lightning", ("Strategy(lr=1e-4, weight_decay=1.0)", "Strategy()"),
-        "the optimizer is a AdamW, not one of pride's"),
-    "a scheduler of what is replaced": (
-        "train_accelerate", ("optimizer, loader, lr", "optimizer, torch.optim.lr_scheduler.StepLR("
-                             "optimizer, 1), loader, lr"),
-        "a scheduler of the AdamW would keep changing it"),
+    "an optimizer of pride's and a rate": (
+        "train_lightning", [("torch.optim.AdamW(self", "pride.DistributedLion(self"),
+                            ("Strategy()", "Strategy(lr=1e-4)")],
+        "the optimizer is a DistributedLion already"),
+    "a parameter that no optimizer has": (
+        "train_lightning", [("self.parameters(), lr", "list(self.parameters())[1:], lr")],
+        "'layers.0.weight': requires a gradient and is in no group of the AdamW"),
+    "a rate that follows from no other": (
+        "train_accelerate", [("torch.optim.AdamW(", "torch.optim.SGD(")],
+        "no rate of dlion-vote follows from that of a SGD"),
+    "another rule of the trainer": (
+        "train_trainer", [("use_cpu=True", 'use_cpu=True, optim="adafactor"')],
+        "no rate follows from learning_rate"),
 }
 
 
 @pytest.mark.parametrize("case", MISUSE)
 def test_misuse_is_named(case, programs, tmp_path):
-    name, change, text = MISUSE[case]
-    for status, output in programs.results(program(tmp_path / "misuse", name, changes=[change])):
+    name, changes, text = MISUSE[case]
+    for status, output in programs.results(program(tmp_path / "misuse", name, changes=changes)):
         assert status == 1 and text in output
 
 
@@ -319,27 +320,90 @@ def test_unknown_version_is_refused(package, version, monkeypatch):
         _frameworks.require(package, *ranges[package])
 
 
-def test_groups_of_an_optimizer_that_is_replaced_keep_their_ratios():
+def test_groups_of_an_optimizer_that_is_taken_over_keep_their_ratios():
     from pride import _frameworks
 
-    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
-    groups = [{"params": [model[0].weight], "lr": 2e-3}, {"params": [model[1].weight]},
-              {"params": [model[0].bias, model[1].bias], "weight_decay": 0.0}]
-    given = torch.optim.AdamW(groups, lr=1e-3, weight_decay=0.1)
-
-    def rates(**arguments):
-        made = _frameworks.in_place_of(given, model, pride.DistributedLion, arguments)
+    def rates(schedulers=lambda given: [], usual=1e-3, **arguments):
+        """Rates and decays in the groups, the factors on both, and the scheduler's highest rate."""
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+        groups = [{"params": [model[0].weight], "lr": 2e-3}, {"params": [model[1].weight]},
+                  {"params": [model[0].bias, model[1].bias], "weight_decay": 0.0}]
+        given = torch.optim.AdamW(groups, lr=usual, weight_decay=0.1)
+        of_given = schedulers(given)
+        made = _frameworks.in_place_of(given, model, pride.DistributedLion, arguments, of_given)
         assert [slot.name for slot in made._slots] == ["0.weight", "1.weight", "0.bias", "1.bias"]
-        return [(group["lr"], group["weight_decay"]) for group in made.param_groups]
+        for scheduler in of_given:
+            scheduler.step()
+        return [pytest.approx((group["lr"], group["weight_decay"], group["pride_lr_scale"],
+                               group["pride_weight_decay_scale"])) for group in made.param_groups]
 
-    assert rates(lr=1e-4, weight_decay=1.0) == [(2e-4, 1.0), (1e-4, 1.0), (1e-4, 0.0)]
-    assert rates(lr=1e-4) == [(2e-4, 0.1), (1e-4, 0.1), (1e-4, 0.0)]
-    assert rates(weight_decay=1.0) == [(2e-3, 1.0), (1e-3, 1.0), (1e-3, 0.0)]
-    model(torch.ones(1, 3)).sum().backward()
-    given.step()
-    with pytest.raises(pride.InvalidArgument, match="the AdamW has a state"):
-        rates(lr=1e-4)
+    third = (1 / 3, 3.0)
+    assert rates() == [(2e-3, 0.1, *third), (1e-3, 0.1, *third), (1e-3, 0.0, *third)]
+    assert rates(weight_decay=1.0) == [(2e-3, 1.0, 1 / 3, 1.0), (1e-3, 1.0, 1 / 3, 1.0),
+                                       (1e-3, 0.0, *third)]
+    assert rates(lr=1e-4, weight_decay=1.0) == [(2e-4, 1.0, 1.0, 1.0), (1e-4, 1.0, 1.0, 1.0),
+                                                (1e-4, 0.0, 1.0, 1.0)]
+    assert rates(lr=1e-4) == [(2e-4, 1.0, 1.0, 1.0), (1e-4, 1.0, 1.0, 1.0), (1e-4, 0.0, 1.0, 1.0)]
+    half = [(1e-4, 1.0, 1.0, 1.0), (5e-5, 1.0, 1.0, 1.0), (5e-5, 0.0, 1.0, 1.0)]
+    schedulers = torch.optim.lr_scheduler
+    for make in (lambda o: [schedulers.LambdaLR(o, lambda step: step / 2)],
+                 lambda o: [schedulers.StepLR(o, 1, 0.5)],
+                 lambda o: [schedulers.SequentialLR(o, [schedulers.ConstantLR(o, 0.5, 9)], [])],
+                 lambda o: [schedulers.CosineAnnealingLR(o, 2, 0.0)]):
+        assert rates(make, lr=1e-4) == half
+    unknown = [(0.0, 0.1, 0.1, 10.0)] * 2 + [(0.0, 0.0, 0.1, 10.0)]  # by a factor
+    assert rates(lambda o: schedulers.LambdaLR(o, lambda step: 0.0) and [], lr=1e-4) == unknown
+
+
+def test_an_optimizer_of_prides_is_used_unchanged():
+    from pride import _frameworks
+
+    model = torch.nn.Linear(3, 2)
     own = pride.DistributedLion(model.parameters())
     assert _frameworks.in_place_of(own, model, pride.Lion, {}) is own
     with pytest.raises(pride.InvalidArgument, match="is a DistributedLion already"):
         _frameworks.in_place_of(own, model, pride.Lion, {"lr": 1e-4})
+
+
+FIRST = 'torch.save({}.state_dict(), "first%d.pt" % __import__("os").getpid())\n'
+LOCAL = 'pride.Optimizer, method="local-vote", options={"h": 64}'
+# Programs with local steps, none of which has an exchange: the common parameters stay the first.
+LOCAL_STEPS = {
+    "train_trainer": ([
+        ("Callback(trainer)", f"Callback(trainer, optimizer={LOCAL})"),
+        ("trainer = ", FIRST.format("model") + "trainer = "),
+        ("train_dataset=data)", "train_dataset=data, eval_dataset=data[:16])"),
+        ("save_steps=5", 'save_steps=5, eval_strategy="steps", eval_steps=5, '
+         "load_best_model_at_end=True"),
+        ('save_model("out/final")', 'save_model("out/final")\nlosses = {entry["eval_loss"] for entry '
+         'in trainer.state.log_history if "eval_loss" in entry}\nassert len(losses) == 1, losses')],
+        ["checkpoint-5/model.safetensors", "final/model.safetensors"]),
+    "train_lightning": ([
+        ("Strategy()", f"Strategy(optimizer=__import__('functools').partial({LOCAL}))"),
+        ("trainer.fit(Net()", "net = Net()\n" + FIRST.format("net") + "trainer.fit(net"),
+        ('[ModelCheckpoint("out", save_top_k=-1)]', '[ModelCheckpoint("out", save_top_k=-1), '
+         "lightning.pytorch.callbacks.WeightAveraging()]")], ["epoch=0*.ckpt", "epoch=3*.ckpt"]),
+    "train_accelerate": ([
+        ("loader, scheduler)", f"loader, scheduler, optimizer={LOCAL})"),
+        ("x = torch.randn", FIRST.format("model") + "x = torch.randn")],
+        ["epoch0/model.safetensors", "epoch3/model.safetensors"]),
+}
+
+
+@pytest.mark.parametrize("name", LOCAL_STEPS)
+def test_what_is_saved_between_local_steps_is_the_common_model(name, programs, tmp_path):
+    changes, files = LOCAL_STEPS[name]
+    file = program(tmp_path / "local", name, changes=changes)
+    programs.run(file)
+    first = [torch.load(each) for each in glob.glob(str(file.parent / "first*.pt"))]
+    assert len(first) == 2
+    for pattern in files:
+        saved = [(key, t) for key, t in states(file.parent / "out", [pattern]).items()
+                 if "/optimizer_states" not in key[1] and "/loops" not in key[1]]
+        found = 0
+        for (_, key), values in saved:
+            expected = first[0].get(key.split("/")[-1])
+            if expected is not None and "averag" not in key:
+                assert torch.equal(values, expected), key
+                found += 1
+        assert found >= 4, [key for key, _ in saved]

@@ -1,0 +1,88 @@
+# With local steps: whose parameters a model has between the steps.
+# SPDX-License-Identifier: Apache-2.0
+import weakref
+
+import torch
+
+from . import _library as library
+from .errors import InvalidArgument
+
+
+def keep_common(optimizer, model):
+    """With local steps the model has this rank's own parameters from a forward pass with gradients
+    to the end of the step, and otherwise the common ones: whatever evaluates, averages or saves it
+    gets these."""
+    if library.lib.pride_optimizer_period(optimizer._handle) <= 1 or optimizer._between is not None:
+        return
+    delay = optimizer._settings["options"].get("delay", 0)
+    problem = ("virtual_workers" if optimizer._n_workers else
+               f"option delay={delay}, for which every step would wait" if int(delay) else None)
+    if problem:
+        raise InvalidArgument(f"pride: local steps with {problem}: the model has the common parameters "
+                              "between steps here; use pride.Optimizer in a loop of your own")
+    optimizer._between = Between(optimizer, model)
+    optimizer._between.common()
+
+
+class Between:
+    """Switches the parameters of an optimizer's model."""
+
+    def __init__(self, optimizer, model):
+        self._optimizer = weakref.ref(optimizer)
+        self._marks = []
+        self._hook = model.register_forward_pre_hook(_InForward(self))
+
+    def common(self):
+        optimizer = self._optimizer()
+        if not optimizer._holds_common:
+            optimizer.to_common()
+        self._marks = _marks(optimizer)
+
+    def own(self):
+        optimizer = self._optimizer()
+        if optimizer._holds_common:
+            if _marks(optimizer) != self._marks:
+                self._check_values(optimizer)
+            optimizer.to_local()
+
+    @torch.no_grad()
+    def _check_values(self, optimizer):
+        """Refuses values that were written between steps, which the rank's own would overwrite."""
+        now = [slot.tensor.detach().clone() for slot in optimizer._slots]
+        optimizer.to_local()
+        optimizer.to_common()
+        for slot, values in zip(optimizer._slots, now):
+            if not torch.equal(slot.tensor, values):
+                for other, kept in zip(optimizer._slots, now):
+                    other.tensor.copy_(kept)
+                raise InvalidArgument(
+                    f"pride: '{slot.name}' was changed between steps: local steps go on from each "
+                    "rank's own parameters, which would overwrite it. Load the optimizer's state "
+                    "after the model's, or make a new optimizer")
+
+    def forward(self, training):
+        optimizer = self._optimizer()
+        if optimizer is None or optimizer._handle is None:
+            return
+        if training and torch.is_grad_enabled():
+            self.own()
+        elif not optimizer._running:
+            self.common()
+
+
+def _marks(optimizer):
+    return [(slot.tensor.data_ptr(), slot.tensor._version) for slot in optimizer._slots]
+
+
+class _InForward:
+    """A hook of the model. Copies of the model have one without effect."""
+
+    def __init__(self, between=None):
+        self._between = between
+
+    def __call__(self, module, _):
+        if self._between is not None:
+            self._between.forward(module.training)
+
+    def __reduce__(self):
+        return _InForward, ()

@@ -1,0 +1,317 @@
+"""pride.take_over(): one line gives a training loop one of pride's optimizers instead of its own."""
+# SPDX-License-Identifier: Apache-2.0
+import functools
+import math
+import sys
+from typing import Any, List, Optional, Sequence, Union
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from . import _units as units
+from ._between import keep_common
+from ._steps import betas_of
+from ._tensors import is_sharded
+from .errors import InvalidArgument
+from .gradients import local_gradients
+from .methods import method_info
+from .optimizer import Optimizer
+
+# torch's optimizers that add weight decay to the gradient
+_COUPLED = ("ASGD", "Adadelta", "Adagrad", "Adam", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
+
+
+def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]],
+              model: torch.nn.Module, method: str = "dlion-vote", *, scheduler: Any = None,
+              lr_scale: Optional[float] = None, weight_decay_scale: Optional[float] = None,
+              **arguments: Any) -> Union[Optimizer, List[Optimizer]]:
+    """Makes one of pride's optimizers over the groups of a loop's own, which takes no further step.
+
+        optimizer = pride.take_over(optimizer, model, method="dlion-muon", scheduler=scheduler)
+
+    Both optimizers share the dicts of ``param_groups``, in the units of the given one: schedulers
+    made before, and loops that write ``group["lr"]`` in every step, go on. pride multiplies rates
+    and decays by factors of each group, ``group["pride_lr_scale"]`` and
+    ``group["pride_weight_decay_scale"]``. It follows ``lr``, ``weight_decay`` and ``maximize``;
+    betas are the method's own, but those of a group of Muon's follow its ``momentum``.
+
+    Call it before the first step, with the model in DistributedDataParallel, which then leaves
+    gradients local, or plain, which gets rank 0's parameters. DDP may also wrap the model later.
+    With local steps the model has the common parameters between a step and the next forward pass,
+    for whatever saves or evaluates it. Rank 0 prints a line with method, rate and bytes. If the
+    optimizer holds a state of pride's, which its ``load_state_dict()`` read, this call loads it.
+
+    Args:
+        optimizer: with groups over all parameters of the model that require a gradient. Or a list
+            of optimizers, which have them together; then a list is returned.
+        model: gives parameters their names, and the method the types of layers.
+        method: a name of :func:`pride.methods`.
+        scheduler: a scheduler, or a list, made over the optimizer: checked, and left as it is.
+        lr_scale: factor on rates. Default: for methods of signs a third from AdamW, 1 from Lion;
+            for ``dlion-muon`` what gives the largest part of the model its own rate, 1e-3, or from
+            Muon 1 / sqrt(longer side of its matrices).
+        weight_decay_scale: factor on decays. Default: 1 / lr_scale, which leaves
+            ``lr * weight_decay`` unchanged.
+        arguments: of :class:`pride.Optimizer`, e.g. ``options=`` or ``betas=``.
+
+    Raises:
+        InvalidArgument: on all ranks: a parameter requires a gradient and is in no group; the
+            scheduler is of another optimizer; no rate follows from the given optimizer's; or a
+            refusal of :class:`pride.Optimizer`.
+    """
+    for name in ("lr", "weight_decay"):
+        if name in arguments:
+            raise InvalidArgument(f"pride: take_over: {name}=: rates stay in the units of the given "
+                                  f"optimizer; give {name}_scale=, the factor on them")
+    several = isinstance(optimizer, (list, tuple))
+    every = list(optimizer) if several else [optimizer]
+    leave_gradients_local(model)
+    schedulers = list(scheduler) if isinstance(scheduler, (list, tuple)) else [scheduler]
+    make = functools.partial(Optimizer, method=method)
+    made = [take(given, model, make, arguments, factors=(lr_scale, weight_decay_scale),
+                 schedulers=[s for s in schedulers if s is not None], every=every)
+            for given in every]
+    return made if several else made[0]
+
+
+def take(given, model, make, arguments, *, values=(None, None), factors=(None, None), schedulers=(),
+         every=(), announce=True):
+    """An optimizer of `make` over the groups of `given`. values: a rate and a decay in the method's
+    units; groups and schedulers are then changed to these units, if all schedulers are known."""
+    every = every or [given]
+    wrong = [type(each).__name__ for each in every if not isinstance(each, torch.optim.Optimizer)]
+    if wrong:
+        raise InvalidArgument(f"pride: take_over: a {wrong[0]} is not a torch.optim.Optimizer")
+    groups = Groups(given, model, values, factors, schedulers, every)
+    arguments = dict(arguments)
+    # ranks that each seed alone get rank 0's values, as from DDP; shards have no common ones
+    if not any(is_sharded(p) for p in model.parameters()):
+        arguments.setdefault("broadcast_parameters", True)
+    made = make(groups, **arguments)
+    if made.param_groups is not given.param_groups:
+        raise InvalidArgument("pride: optimizer= changed the groups that it was called with: it has "
+                              "to pass them on to one of pride's optimizers")
+    state = groups.loaded
+    groups.end_given()
+    if state is not None:
+        made.load_state_dict(state)
+    keep_common(made, model)
+    if announce and made._world.rank == 0:
+        print(groups.line(made), file=sys.stderr, flush=True)
+    return made
+
+
+class Groups(list):
+    """Groups of (name, parameter) pairs, which one of pride's optimizers makes its own in
+    _share()."""
+
+    def __init__(self, given, model, values, factors, schedulers, every):
+        self.given, self._model, self._values, self._factors = given, model, values, factors
+        self._schedulers, self._every, self.loaded = schedulers, every, None
+        self._kind = type(given).__name__
+        self._names = {id(p): name for name, p in names_of(model)}
+        super().__init__({"params": [(self._names.get(id(p)), p) for p in group["params"]]}
+                         for group in given.param_groups)
+
+    def share(self, own):
+        """Gives the groups to pride's optimizer, which torch's constructor has made."""
+        self._check()
+        info = method_info(own._settings["method"])
+        scales = [self._scale(own, info, group) for group in self.given.param_groups]
+        self._scales = [scale for scale, _ in scales]
+        self._why = scales[0][1]
+        groups, betas = self.given.param_groups, own.defaults.get("betas", ())
+        decays = any(group.get("weight_decay") for group in groups)
+        kinds = {self._kind_of(group) for group in groups}
+        for group, scale in zip(groups, self._scales):
+            group.setdefault("weight_decay", 0.0)
+            group.setdefault("maximize", False)
+            if "muon" in kinds:
+                group.setdefault("matrix", self._kind_of(group) == "muon")
+            if units.ABOUT in group:
+                group[units.ABOUT] = None
+            self._set(group, scale, decays, info, betas, own)
+        if self._values[0] is not None and self._known():
+            for scheduler in self._schedulers:
+                units.rescale_scheduler(scheduler, self._scales)
+        # a group that is added later has the units of the first
+        own.defaults = {**own.defaults, "lr": units.usual_rate(self.given), **{
+            k: v for k, v in self.given.defaults.items() if _is_value(v)}, **{
+            k: groups[0][k] for k in (units.LR, units.DECAY, units.BETAS, units.EPS) if k in groups[0]}}
+        own._settings["taken"] = [units.foreign(group) for group in groups]
+        own.param_groups = groups
+
+    def _set(self, group, scale, decays, info, betas, own):
+        decay = self._values[1]
+        given = decay is not None and (group["weight_decay"] or not decays)
+        factor = self._factors[1] if self._factors[1] is not None else 1 / scale
+        if given:
+            group["weight_decay"], factor = decay, 1.0
+        if self._values[0] is not None and self._known():
+            units.rescale(group, scale)
+            group["weight_decay"] *= factor
+            scale = factor = 1.0
+        group[units.LR], group[units.DECAY] = scale, factor
+        given_betas = betas != betas_of(info, None)
+        if info.eps and self._kind_of(group) == "adam" and not given_betas:
+            group.pop(units.BETAS, None)  # the group's betas and eps have the method's meaning
+            return
+        follows = (self._kind_of(group) == "muon" and "momentum" in group and len(betas) == 2 and
+                   not info.eps and not given_betas)
+        group[units.BETAS] = units.MOMENTUM if follows else betas
+        group[units.EPS] = own.defaults.get("eps") if info.eps else None
+
+    def _known(self):
+        """True if every scheduler of the groups is given, and of torch's, whose rates can be
+        changed."""
+        if any("initial_lr" in group for group in self.given.param_groups) and not self._schedulers:
+            return False
+        return all(units.is_known(scheduler) for scheduler in self._schedulers)
+
+    def _check(self):
+        given, kind = self.given, self._kind
+        if isinstance(given, Optimizer):
+            raise InvalidArgument(f"pride: take_over: the optimizer is one of pride's already, a {kind}")
+        if hasattr(given, "accelerator_state"):
+            raise InvalidArgument("pride: take_over: Accelerate has wrapped the optimizer: use "
+                                  "pride.accelerate.prepare() in place of accelerator.prepare()")
+        if getattr(given, "pride_took_over", False):
+            raise InvalidArgument(f"pride: take_over: the {kind} was taken over already: use the "
+                                  "optimizer that was returned")
+        self._check_parameters()
+        for scheduler in self._schedulers:
+            for owner in units.owners(scheduler):
+                if not any(owner is each for each in self._every):
+                    raise InvalidArgument(
+                        f"pride: take_over: the {type(scheduler).__name__} belongs to another "
+                        f"optimizer, a {type(owner).__name__}: make it over the optimizer given")
+        for g, group in enumerate(given.param_groups):
+            for name in ("capturable", "differentiable"):
+                if group.get(name):
+                    raise InvalidArgument(f"pride: take_over: group {g} of the {kind} has {name}=True, "
+                                          "which pride refuses")
+            if units.peak(group) != units.peak(group):
+                raise InvalidArgument(f"pride: take_over: lr of group {g} is NaN")
+        self._check_state()
+
+    def _check_state(self):
+        given = self.given
+        if given.param_groups[0].get(units.ABOUT) is not None:
+            self.loaded = given.state_dict()
+        elif any(float(entry.get("step", 1)) > 0 for entry in given.state.values() if entry):
+            raise InvalidArgument(f"pride: the {self._kind} has a state, which pride's optimizer "
+                                  "cannot take: give it before its first step")
+
+    def _check_parameters(self):
+        held = {id(p) for each in self._every for group in each.param_groups for p in group["params"]}
+        orphans = [name for name, p in names_of(self._model) if p.requires_grad and id(p) not in held]
+        if orphans:
+            more = f" and {len(orphans) - 1} more" if len(orphans) > 1 else ""
+            raise InvalidArgument(
+                f"pride: '{orphans[0]}'{more}: requires a gradient and is in no group of the "
+                f"{self._kind}, so ranks would step apart: give a list of all optimizers of the "
+                "model, or set requires_grad=False")
+        for g, group in enumerate(self.given.param_groups):
+            for i, p in enumerate(group["params"]):
+                if id(p) not in self._names:
+                    raise InvalidArgument(
+                        f"pride: group {g} parameter {i} of the {self._kind} is not the model's: "
+                        "give the model that has all of them, e.g. torch.nn.ModuleList([a, b])")
+
+    def _kind_of(self, group):
+        return units.kind_of(self.given, group)
+
+    def _scale(self, own, info, group):
+        """The factor on the group's rate, and how it was derived."""
+        if self.loaded is not None and units.LR in group:
+            return group[units.LR], "as saved"
+        if self._values[0] is not None:
+            base = units.usual_rate(self.given)
+            if not base:
+                raise InvalidArgument(f"pride: the rate of the {self._kind} is 0, so that no ratio to "
+                                      f"lr={self._values[0]} follows; give it its rate")
+            return self._values[0] / base, "given"
+        if self._factors[0] is not None:
+            if not 0 < self._factors[0] < math.inf:
+                raise InvalidArgument(f"pride: take_over: lr_scale = {self._factors[0]}, must be above 0 "
+                                      "and finite")
+            scale, why = self._factors[0], "lr_scale"
+        else:
+            scale, why = units.derived(self.given, group, info, own._settings["options"])
+        self._check_decay(group, scale)
+        return scale, why
+
+    def _check_decay(self, group, scale):
+        if group.get("weight_decay") and self._factors[1] is None and self._values[1] is None and (
+                self._kind in _COUPLED and not group.get("decoupled_weight_decay")):
+            raise InvalidArgument(
+                f"pride: the {self._kind} adds weight_decay to the gradient, pride takes lr * "
+                "weight_decay off the parameter: give weight_decay_scale=, e.g. 1, or groups "
+                "weight_decay=0")
+
+    def end_given(self):
+        """The given optimizer takes no step from now on; its schedulers go on."""
+        given, kind = self.given, self._kind
+
+        def refuse(*_, **__):
+            raise InvalidArgument(f"pride: this {kind} was taken over: use the optimizer that "
+                                  "pride returned")
+
+        # schedulers look for these marks of a step before their own
+        refuse._with_counter = refuse._wrapped_by_lr_sched = True
+        given._step_count, given._opt_called = 1, True
+        given.pride_took_over = True
+        for name in ("step", "state_dict", "load_state_dict", "add_param_group"):
+            setattr(given, name, refuse)
+        given.state.clear()
+
+    def line(self, own):
+        """What was taken over, in one line."""
+        rates = sorted({units.peak(group) * group[units.LR] for group in own.param_groups})
+        decays = sorted({units.in_method_units(group)["weight_decay"] for group in own.param_groups})
+        traffic = own.traffic()
+        scale = own.param_groups[0][units.LR]
+        why = self._why if scale == 1 else f"{self._why}: {scale:.4g} times the {self._kind}'s"
+        return (f"pride: {own._settings['method']} takes over {self._kind}: lr {_span(rates)} ({why}), "
+                f"weight decay {_span(decays)}, {traffic['mean_cost_bytes']:,.0f} bytes a step "
+                f"instead of {traffic['fp32_bytes']:,} in float32, {own._world.size} rank(s)")
+
+
+def _span(values):
+    values = [f"{value:.4g}" for value in (values[0], values[-1])]
+    return values[0] if values[0] == values[1] else " to ".join(values)
+
+
+def _is_value(value):
+    return value is None or isinstance(value, (bool, int, float, str, tuple, torch.Tensor))
+
+
+def names_of(model):
+    """Parameters with their names in the model inside wrappers of DDP and torch.compile."""
+    while hasattr(model, "_orig_mod") or isinstance(model, DistributedDataParallel):
+        model = model._orig_mod if hasattr(model, "_orig_mod") else model.module
+    return [(name.replace("_orig_mod.", ""), p) for name, p in model.named_parameters()]
+
+
+def wrapper_of(model):
+    """The DistributedDataParallel of a model, or None."""
+    model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
+    return model if isinstance(model, DistributedDataParallel) else None
+
+
+def leave_gradients_local(model):
+    """Under DDP now, or from the first forward pass in which DDP has wrapped the model."""
+    wrapped = wrapper_of(model)
+    if wrapped is not None and not hasattr(wrapped, "pride_watches"):
+        local_gradients(wrapped)
+    elif wrapped is None and dist.is_available() and dist.is_initialized() and (
+            dist.get_world_size() > 1):
+        model.register_forward_pre_hook(_LocalUnderDdp())
+
+
+class _LocalUnderDdp:
+    def __call__(self, module, _):
+        wrapped = getattr(DistributedDataParallel, "_active_ddp_module", None)
+        if wrapped is not None and not hasattr(wrapped, "pride_watches"):
+            local_gradients(wrapped)

@@ -1,0 +1,393 @@
+# pride.take_over(): a loop of torch's optimizer goes on with one of pride's.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Oracle: pride's optimizer made by hand, with rates and decays in its own units.
+import copy
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import lr_scheduler
+
+import pride
+from models import backward, batch, bits, loss_of, mlp, numbers, own_rank, parameter
+
+
+def groups_of(model):
+    """Two groups of a model, one without decay."""
+    named = list(model.named_parameters())
+    return [{"params": [p for _, p in named if p.dim() > 1]},
+            {"params": [p for _, p in named if p.dim() < 2], "weight_decay": 0.0}]
+
+
+def adamw(model, lr=3e-2, **more):
+    return torch.optim.AdamW(groups_of(model), lr=lr, weight_decay=0.1, **more)
+
+
+def warm_up(optimizer):
+    return lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, step / 4))
+
+
+def loop(model, optimizer, after_step, steps=7, first=0):
+    for step in range(first, first + steps):
+        optimizer.zero_grad()
+        backward(model, step)
+        optimizer.step()
+        after_step(step)
+
+
+def by_hand(method="dlion-vote", lr=1e-2, decay=0.3, **more):
+    """Parameters after the oracle's steps, of which the first has rate 0."""
+    model = mlp()
+    groups = groups_of(model)
+    groups[0]["weight_decay"] = decay
+    own = pride.Optimizer(groups, lr=lr, method=method, bucket_size=64, **more)
+    scheduler = warm_up(own)
+    loop(model, own, lambda _: scheduler.step())
+    return bits(model.parameters())
+
+
+def taken_over(where, rate):
+    """Parameters after the same steps. where: of DDP. rate: who changes it."""
+    model = mlp(seed=1 + own_rank() * (where != "none"))  # else take_over broadcasts
+    if dist.get_rank() == 0 or where == "none":
+        model = mlp()
+    wrapped = DistributedDataParallel(model) if where == "before" else model
+    given = adamw(model)
+    scheduler = warm_up(given) if rate == "scheduler" else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # of schedulers that find no step of theirs
+        optimizer = pride.take_over(given, wrapped, scheduler=scheduler, bucket_size=64)
+        assert [slot.name for slot in optimizer._slots][:2] == ["0.weight", "2.weight"]
+        if where == "later":
+            wrapped = DistributedDataParallel(model)
+
+        def after_step(step):
+            if scheduler is not None:
+                scheduler.step()
+                return
+            for group in optimizer.param_groups:
+                group["lr"] = 3e-2 * min(1.0, (step + 1) / 4)
+
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0
+        loop(wrapped, optimizer, after_step)
+    optimizer.check_replicas()
+    return bits(model.parameters())
+
+
+@pytest.mark.parametrize("rate", ["scheduler", "loop"])
+@pytest.mark.parametrize("where", ["before", "later", "none"])
+def test_takes_the_steps_of_an_optimizer_made_by_hand(world, where, rate):
+    expected = world(2).run(by_hand)
+    got = world(2).run(taken_over, where, rate)
+    a, b = (torch.frombuffer(bytearray(each[0]), dtype=torch.float32) for each in (got, expected))
+    assert got[0] == got[1]
+    assert torch.allclose(a, b, atol=2e-6)  # the last bits of a rate that a factor makes
+
+
+DERIVED = {
+    "a third for votes": (dict(lr=3e-3), "dlion-vote", 1e-3),
+    "its own for dlion-muon": (dict(lr=6e-4), "dlion-muon", 1e-3),
+    "Adam's for Adam's": (dict(lr=3e-3), "onebit-adam", 3e-3),
+}
+
+
+@pytest.mark.parametrize("case", DERIVED)
+def test_rates_follow_from_the_method(case, capfd):
+    arguments, method, rate = DERIVED[case]
+    model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Linear(6, 4))
+    optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), weight_decay=0.1, **arguments),
+                                model, method=method)
+    group = optimizer._group_values(optimizer.param_groups[0])
+    assert group.lr == pytest.approx(rate)
+    assert group.lr * group.weight_decay == pytest.approx(0.1 * arguments["lr"])
+    assert f"pride: {method} takes over AdamW: lr {rate:.4g} (" in capfd.readouterr().err
+
+
+class Muon(torch.optim.Optimizer):
+    """Groups as in scripts: matrices by Muon, the rest by Adam."""
+
+    def __init__(self, model):
+        groups = groups_of(model)
+        groups[0].update(use_muon=True, lr=0.02, momentum=0.95, weight_decay=0.0)
+        groups[1].update(use_muon=False, lr=3e-3, betas=(0.9, 0.95), eps=1e-10)
+        super().__init__(groups, {})
+
+
+def test_muon_gives_its_rate_and_momentum():
+    model = torch.nn.Sequential(torch.nn.Linear(16, 9), torch.nn.Linear(9, 4))
+    optimizer = pride.take_over(Muon(model), model, method="dlion-muon")
+    matrices, rest = map(optimizer._group_values, optimizer.param_groups)
+    mean_of_sides = (144 / 4 + 36 / 3) / 180  # 1 / sqrt(16) and 1 / sqrt(9), by coordinates
+    assert matrices.lr == pytest.approx(0.02 * mean_of_sides) and rest.lr == pytest.approx(1e-3)
+    assert (matrices.beta1, matrices.beta2) == pytest.approx((0.95 ** 2, 0.95))
+    optimizer.param_groups[0]["momentum"] = 0.85  # a script's warm-up
+    assert optimizer._group_values(optimizer.param_groups[0]).beta2 == 0.85
+    assert (rest.beta1, rest.beta2) == (0.9, 0.95)
+    assert [group["matrix"] for group in optimizer.param_groups] == [True, False]
+
+
+REFUSED = {
+    "an orphan": (lambda m: torch.optim.AdamW([m[0].weight], lr=1e-3), {},
+                  "'0.bias' and 2 more: requires a gradient and is in no group"),
+    "a stranger": (lambda m: torch.optim.AdamW([*m.parameters(), parameter(0, 3)], lr=1e-3), {},
+                   "group 0 parameter 4 of the AdamW is not the model's"),
+    "SGD's rate for a vote": (lambda m: torch.optim.SGD(m.parameters(), lr=0.1), {},
+                              "no rate of dlion-vote follows from that of a SGD: give lr_scale="),
+    "decay in the gradient": (lambda m: torch.optim.Adam(m.parameters(), lr=1e-3, weight_decay=0.1),
+                              {}, "Adam adds weight_decay to the gradient"),
+    "a rate": (lambda m: torch.optim.AdamW(m.parameters()), {"lr": 1e-3}, "give lr_scale="),
+    "a graph's optimizer": (lambda m: _with(torch.optim.AdamW(m.parameters()), capturable=True), {},
+                            "capturable=True"),
+    "another's scheduler": (lambda m: torch.optim.AdamW(m.parameters()), {"scheduler": (
+        lr_scheduler.StepLR(torch.optim.SGD([parameter(0, 2)], lr=1.0), 1))},
+                            "the StepLR belongs to another optimizer, a SGD"),
+    "one of pride's": (lambda m: pride.Lion(m.parameters()), {}, "is one of pride's already"),
+    "no optimizer": (lambda m: None, {}, "is not a torch.optim.Optimizer"),
+    "a state": (lambda m: _stepped(m), {}, "the AdamW has a state"),
+    "delayed exchanges": (lambda m: torch.optim.AdamW(m.parameters()), dict(
+        method="local-vote", options={"h": 4, "delay": 2}), "option delay=2"),
+}
+
+
+def _with(optimizer, **values):
+    optimizer.param_groups[0].update(values)
+    return optimizer
+
+
+def _stepped(model):
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    return optimizer
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_taken_over_is_refused(case):
+    make, arguments, text = REFUSED[case]
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    with pytest.raises(pride.InvalidArgument) as error:
+        pride.take_over(make(model), model, **arguments)
+    assert text in str(error.value)
+
+
+def refused_on_one_rank():
+    model = mlp()
+    groups = groups_of(model)
+    if own_rank() == 1:
+        groups.pop()
+    pride.take_over(torch.optim.AdamW(groups), model, timeout=30)
+
+
+def test_a_refusal_on_one_rank_is_raised_on_all(world):
+    errors = world(2).errors(refused_on_one_rank)
+    assert all("'0.bias'" in text for _, text in errors)
+
+
+def test_the_given_optimizer_takes_no_step():
+    model = torch.nn.Linear(3, 2)
+    given = torch.optim.AdamW(model.parameters())
+    pride.take_over(given, model)
+    for use in (given.step, given.state_dict, lambda: given.load_state_dict({}),
+                lambda: pride.take_over(given, model)):
+        with pytest.raises(pride.InvalidArgument, match="was taken over"):
+            use()
+
+
+def test_several_optimizers_are_taken_over_together():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    given = [torch.optim.AdamW(layer.parameters(), lr=lr, weight_decay=0.0)
+             for layer, lr in zip(model, (3e-2, 3e-1))]
+    first, second = pride.take_over(given, model)
+    before = [p.detach().clone() for p in model.parameters()]
+    model(torch.ones(1, 3)).sum().backward()
+    first.step()
+    second.step()
+    moved = [float((p - q).abs().max()) for p, q in zip(model.parameters(), before)]
+    assert moved == pytest.approx([0.01, 0.01, 0.1, 0.1], rel=1e-3)
+
+
+def resumed(break_at):
+    """Parameters after 8 steps, with a checkpoint of all ranks after `break_at` of them."""
+    model = mlp()
+    given = adamw(model)
+    scheduler = warm_up(given)
+    optimizer = pride.take_over(given, model, scheduler=scheduler, bucket_size=64)
+    loop(model, optimizer, lambda _: scheduler.step(), break_at)
+    if break_at < 8:
+        saved = copy.deepcopy([model.state_dict(), optimizer.state_dict(), scheduler.state_dict()])
+        optimizer.close()
+        model = mlp(seed=5)
+        given = adamw(model)
+        scheduler = warm_up(given)
+        for each, state in zip((model, given, scheduler), saved):  # as in a script, before the line
+            each.load_state_dict(state)
+        optimizer = pride.take_over(given, model, scheduler=scheduler, bucket_size=64)
+        loop(model, optimizer, lambda _: scheduler.step(), 8 - break_at, break_at)
+    return bits(model.parameters()), bits([v for p in model.parameters() for k, v in sorted(
+        optimizer.state[p].items())]), scheduler.get_last_lr()
+
+
+def test_a_script_that_loads_before_the_line_resumes_bit_for_bit(world):
+    whole = world(2).run(resumed, 8)
+    assert world(2).run(resumed, 5) == whole and whole[0][0] == whole[1][0] != whole[0][1]
+
+
+def test_the_maximum_is_sought_where_the_given_optimizer_did():
+    model = torch.nn.Linear(3, 1, bias=False)
+    optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), maximize=True), model)
+    before = model(torch.ones(1, 3)).item()
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    assert model(torch.ones(1, 3)).item() > before
+
+
+def what_is_saved(steps):
+    """Whether ranks have equal parameters after each step, in eval and in a copy."""
+    model = mlp()
+    optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0),
+                                model, method="local-vote", options={"h": 4}, bucket_size=64)
+    own, seen = [], []
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss_of(model, *batch(step)).backward()
+        own.append(bits(model.parameters()))
+        if step == 2:  # evaluation in the middle of a step
+            model.eval()(batch(0)[0])
+            seen.append(bits(copy.deepcopy(model).parameters()))
+            model.train()(batch(0)[0])
+            assert bits(model.parameters()) == own[-1]
+        optimizer.step()
+        seen.append(bits(model.parameters()))
+    oracle = mlp()
+    by_hand = pride.Optimizer(oracle.parameters(), 1e-2, method="local-vote", options={"h": 4},
+                              bucket_size=64)
+    loop(oracle, by_hand, lambda _: None, steps)
+    by_hand.to_common()
+    assert bits(oracle.parameters()) == seen[-1]
+    return own, seen
+
+
+def test_between_local_steps_the_model_has_the_common_parameters(world):
+    (own, seen), (other, also_seen) = world(2).run(what_is_saved, 7)
+    assert seen == also_seen and own[2] != other[2]
+
+
+def test_values_written_between_local_steps_are_not_overwritten_in_silence():
+    model = mlp()
+    optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), lr=1e-2), model,
+                                method="local-vote", options={"h": 4})
+    loop(model, optimizer, lambda _: None, 2)
+    kept = copy.deepcopy(model.state_dict())
+    averaged = {key: values + 1 for key, values in kept.items()}
+    model.load_state_dict(averaged)  # as an average of weights that is evaluated, and put back
+    model.load_state_dict(kept)
+    loop(model, optimizer, lambda _: None, 1, 2)
+    model.load_state_dict(averaged)
+    with pytest.raises(pride.InvalidArgument, match="'0.weight' was changed between steps"):
+        model(batch(0)[0])
+    assert all(map(torch.equal, model.state_dict().values(), averaged.values()))
+    optimizer.load_state_dict(optimizer.state_dict())
+    loop(model, optimizer, lambda _: None, 1, 3)
+
+
+def test_one_cycle_changes_betas_that_are_not_followed_with_a_warning():
+    model = torch.nn.Linear(3, 2)
+    given = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scheduler = lr_scheduler.OneCycleLR(given, 3e-2, 4)
+    optimizer = pride.take_over(given, model, scheduler=scheduler)
+    with pytest.warns(UserWarning, match="'betas' of group 0 has changed.*cycle_momentum=False"):
+        for _ in range(3):
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            scheduler.step()
+    assert optimizer._group_values(optimizer.param_groups[0]).beta2 == 0.99
+
+
+def test_a_rate_far_above_the_first_warns_once_with_the_groups_name():
+    model = torch.nn.Linear(3, 2)
+    groups = [{"params": [model.weight]}, {"params": [model.bias], "param_group": "bias"}]
+    optimizer = pride.take_over(torch.optim.AdamW(groups, lr=2e-3), model)
+    with pytest.warns(UserWarning) as got:
+        for _ in range(2):
+            optimizer.param_groups[1]["lr"] = 0.1  # a warm-up of biases, from above
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+    assert [str(w.message) for w in got if "pride" in str(w.message)] == [
+        "pride: the rate of group 1 'bias' ('bias' ...) is 0.03333, 50 times the 0.0006667 that it "
+        "began with: with signs every parameter of the group moves by it in each step"]
+
+
+EDITS = {
+    "vote_weight": lambda g: g.update(vote_weight=3),
+    "momentum": lambda g: g.update(momentum=0.9),
+    "kind": lambda g: g.update(kind="muon"),
+    "use_muon": lambda g: g.update(use_muon=False),
+    "lr": lambda g: g.pop("lr"),
+    "betas": lambda g: g.pop("betas"),
+    "weight_decay": lambda g: g.pop("weight_decay"),
+    "capturable": lambda g: g.update(capturable=True),
+}
+
+
+@pytest.mark.parametrize("key", EDITS)
+def test_a_key_that_no_step_follows_is_refused(key):
+    p = parameter(0, 4)
+    optimizer = pride.DistributedLion([p], 0.25)
+    optimizer.param_groups[0].update(initial_lr=1.0, max_lr=2.0, lr_scale=0.5, name="all")
+    p.grad = torch.ones(4)
+    optimizer.step()
+    EDITS[key](optimizer.param_groups[0])
+    with pytest.raises(pride.InvalidArgument, match=f"group 0 has .*'?{key}"):
+        optimizer.step()
+
+
+def test_a_key_that_no_step_follows_is_refused_at_the_start():
+    with pytest.raises(pride.InvalidArgument, match="'vote_weight', .*argument of the optimizer"):
+        pride.DistributedLion([{"params": [parameter(0, 4)], "vote_weight": 2}])
+
+
+def test_entries_of_the_state_that_are_replaced_or_gone_are_followed():
+    p, q = parameter(0, 4), parameter(1, 4)
+    optimizer = pride.DistributedLion([p, q], 0.25)
+    key = "m.rank0"
+
+    def momenta():
+        for i, each in enumerate((p, q)):
+            each.grad = numbers(i, 4)
+        optimizer.step()
+        return [optimizer.state_dict()["state"][i][key].clone() for i in (0, 1)]
+
+    fresh = momenta()
+    for reset in (lambda: optimizer.state.clear(), lambda: setattr(optimizer, "state", {}),
+                  lambda: [optimizer.state.pop(each) for each in (p, q)],
+                  lambda: [optimizer.state[each].clear() for each in (p, q)],
+                  lambda: [optimizer.state[each].update({key: torch.zeros(4)}) for each in (p, q)]):
+        assert not torch.equal(momenta()[0], fresh[0])
+        reset()
+        assert all(map(torch.equal, momenta(), fresh))
+        assert optimizer.state[p][key].data_ptr() == optimizer._views[0][1][key].data_ptr()
+    optimizer.state[p][key] = torch.full((4,), 2.0)
+    assert optimizer.state_dict()["state"][0][key].tolist() == [2.0] * 4
+    for edit, text in ((lambda e: e.update({key: torch.ones(3)}), r"'m.rank0' of .* is \(3,\)"),
+                       (lambda e: e.update(step=torch.tensor(0.0)), "'step' of .* is 0 now"),
+                       (lambda e: e.update(exp_avg=torch.ones(4)), "has 'exp_avg'")):
+        before = dict(optimizer.state[p])
+        edit(optimizer.state[p])
+        for use in (optimizer.step, optimizer.state_dict):
+            with pytest.raises(pride.InvalidArgument, match=text):
+                use()
+        optimizer.state[p].clear()
+        optimizer.state[p].update(before)
+    optimizer.step()
+
+
+def test_a_state_that_depends_on_the_number_of_steps_cannot_be_cleared():
+    p = parameter(0, 4)
+    optimizer = pride.Optimizer([p], 0.25, method="adamw")
+    optimizer.state.clear()
+    with pytest.raises(pride.InvalidArgument, match="adamw cannot reset it"):
+        optimizer.step()
