@@ -55,7 +55,7 @@ class Construction(VirtualWorkers, Steps):
         self._gradient = library.Array()     # reused for each hand-over
         self._handed_workers = set()  # virtual workers whose gradients libpride has
         self._bucket_size = None      # that of all ranks; the setting is what this one gave
-        self._step_number = torch.tensor(0.0)
+        self._step_number = torch.tensor(0.0, dtype=torch.float32, device="cpu")
         self._sent_groups = None
         self._built = None            # ids of the parameters, by group
         self._assemblies = []         # for sharded matrices that the method needs whole

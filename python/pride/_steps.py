@@ -10,10 +10,11 @@ import torch
 from . import _library as library
 from ._agreement import digest
 from ._amp import Amp
+from ._device import memory_at
 from ._joining import Joining
 from ._lane import SLICE_S
 from ._state import stepped
-from ._tensors import DTYPES, arrays_of, same_bits
+from ._tensors import arrays_of, fill_array, same_bits
 from .errors import Error, InvalidArgument
 from .methods import method_info
 
@@ -133,8 +134,8 @@ class Steps(Joining):
         else:
             self._held[index] = values
             array = self._gradient
-            array.data, array.n = values.data_ptr(), self._slots[index].n
-            array.dtype, array.device = DTYPES[values.dtype], self._slots[index].place.code
+            slot = self._slots[index]
+            fill_array(array, values, slot.n, slot.place)
             status = library.lib.pride_optimizer_ready_at(self._handle.value, index, array)
         if status != library.OK:
             with self._failures():
@@ -167,7 +168,7 @@ class Steps(Joining):
                 # DDP writes gradients again at the end of backward: a copy keeps the present values
                 if values is None or self._hooks.is_shared(slot):
                     values = slot.place.copy(grad)
-                self._handed[index] = (grad.data_ptr(), grad._version,
+                self._handed[index] = (memory_at(grad), grad._version,
                                        None if values is grad else values)
                 self._ready(index, values.detach())
                 if self._settings.get("release_gradients"):
@@ -216,7 +217,7 @@ class Steps(Joining):
         address, version, copy = handed
         if grad is None or grad.layout != torch.strided:
             return False
-        if slot.n == 0 or (address, version) == (grad.data_ptr(), grad._version):
+        if slot.n == 0 or (address, version) == (memory_at(grad), grad._version):
             return True
         return copy is not None and grad.shape == slot.shape and same_bits(grad, copy)
 
