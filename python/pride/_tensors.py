@@ -195,6 +195,19 @@ def hash_of(tensors):
     return out.value
 
 
+def sample_of(tensors, turn, most=4):
+    """A digest of up to 16 values of each of some tensors in host memory, others in each turn; 0 if
+    all are zero. None is skipped."""
+    kept = [t for t in tensors if t is not None and t.numel() and t.is_cpu]
+    parts = []
+    for j in range(min(most, len(kept))):
+        values = kept[(turn + j * len(kept) // most) % len(kept)].detach().reshape(-1)
+        gap = max(1, values.numel() // 16)
+        parts.append(values[turn % gap::gap][:16].float())
+    values = torch.cat(parts) if parts else None
+    return hash_of([values]) if parts and values.any() else 0
+
+
 def same_bits(tensor, copy):
     """True if `copy`, made by a place's copy(), has the bits of the tensor."""
     now = torch.empty(tensor.shape, dtype=copy.dtype, device=copy.device).copy_(tensor.detach())
