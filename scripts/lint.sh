@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that need no build: includes, pages, formatting, shell scripts, file length, SPDX lines.
+# Checks that need no build: includes, the package's tensors, pages, formatting, shell scripts, file length, SPDX lines.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -97,6 +97,8 @@ main() {
   sources=$(source_files '*.h' '*.c' '*.cpp')
   scripts/check_includes.py --self-test || fault "the include checker misses what it should find"
   scripts/check_includes.py || fault "includes point upwards, see the lines above"
+  scripts/check_python.py --self-test || fault "the checker of Python misses what it should find"
+  scripts/check_python.py || fault "tensors are made by torch's defaults, see the lines above"
   scripts/check_docs.py --self-test || fault "the checker of pages misses what it should find"
   scripts/check_docs.py || fault "pages have faults, see the lines above"
   check_format "$mode"

@@ -17,7 +17,7 @@ _OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broad
                "check_replicas", "consolidate_state_dict", "join", "end of join",
                "construct with node_group")
 _STEP, _ENDED = _OPERATIONS.index("step"), _OPERATIONS.index("end of join")
-_ROW = 10  # numbers per rank and operation
+_ROW = 12  # numbers per rank and operation
 _TEXT = 1024  # bytes of a refusal's reason
 
 
@@ -120,6 +120,11 @@ class Agreement:
             first.setdefault(among(r), r)
         return [(r, first[among(r)]) for r in working(rows)
                 if rows[r][2 + column] != rows[first[among(r)]][2 + column]]
+
+    def _differing(self, hashes):
+        """The indices of the hashes that are not equal on all ranks. Collective."""
+        every = self._all_gather((c.c_uint64 * len(hashes))(*hashes))
+        return [i for i in range(len(hashes)) if len({each[i] for each in every}) > 1]
 
     def _call(self, name, *arguments, world=None):
         world = world or self._voters

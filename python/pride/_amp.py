@@ -58,14 +58,16 @@ class Amp:
             return
         grad = self._first_gradient(unused)
         if grad is not None:
-            found = torch.as_tensor(local(self._found), device=grad.device).reshape(()) != 0
+            found = torch.as_tensor(local(self._found), dtype=torch.float32,
+                                    device=grad.device).reshape(()) != 0
             grad[(0,) * grad.ndim].masked_fill_(found, float("nan"))
         elif not self._optimizer._shard_groups:  # with shards, another rank marks a value
             self._in_frames = False  # read() does not wait: this rank had no backward
             return
         scale = getattr(self._optimizer, "grad_scale", None)
         if scale is not None:
-            scale = torch.as_tensor(scale, dtype=torch.float64).reshape(1)
+            scale = torch.as_tensor(scale, dtype=torch.float64,
+                                    device=getattr(scale, "device", "cpu")).reshape(1)
             scale = scale.reciprocal() + 0 * scale  # NaN if the scale is infinite
             self.factor = self._optimizer._slots[0].place.copy(scale.float())
         if self._optimizer.scaler is not None:
@@ -89,7 +91,8 @@ class Amp:
             if self._optimizer.scaler is not None:
                 self._read_flags(self._optimizer.scaler)
             for group in self._optimizer._shard_groups:  # each rank's flag covers its own shards
-                flag = torch.tensor(float(self._found_inf), device=self._optimizer._slots[0].device)
+                flag = torch.tensor(float(self._found_inf), dtype=torch.float32,
+                                    device=self._optimizer._slots[0].device)
                 dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
                 self._found_inf = float(flag) != 0
 
@@ -105,7 +108,7 @@ class Amp:
         self._flags = scaler._per_optimizer_states[id(self._optimizer)]["found_inf_per_device"]
         if not self._flags:  # no gradient on this rank: a flag that share_inf() can set
             scale = scaler._get_scale_async()
-            self._flags[scale.device] = torch.zeros(1, device=scale.device)
+            self._flags[scale.device] = torch.zeros(1, dtype=torch.float32, device=scale.device)
 
     def share_inf(self):
         """Sets found_inf in this rank's scaler, so that the scalers of all ranks lower their scale

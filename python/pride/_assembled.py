@@ -57,7 +57,8 @@ class Assembly:
         """The sharded dimension of matrix i, and the shape of its shard on each rank."""
         p = self.params[i]
         dim, n = p.placements[0].dim, len(self._of)
-        sizes = [len(part) for part in torch.arange(p.shape[dim]).chunk(n)]
+        sizes = [len(part) for part in torch.arange(
+            p.shape[dim], dtype=torch.int64, device="cpu").chunk(n)]
         return dim, [torch.Size([*p.shape[:dim], size, *p.shape[dim + 1:]])
                      for size in sizes + [0] * (n - len(sizes))]
 
@@ -101,7 +102,8 @@ class Assembly:
         into, out = self._pieces()
         parts = {i: slot.whole.split([s[self._shapes(i)[0]] for s in self._shapes(i)[1]],
                                      self._shapes(i)[0]) for i, slot in self._own.items()}
-        sent = torch.cat([torch.empty(0, device=local(self.params[0]).device)] + [
+        sent = torch.cat([
+            torch.empty(0, dtype=torch.float32, device=local(self.params[0]).device)] + [
             parts[i][r].reshape(-1).float() for r in range(len(self._of)) for i in self._own])
         received = sent.new_empty(sum(into))
         dist.all_to_all_single(received, sent, into, out, group=self._group)

@@ -25,6 +25,7 @@ from ._tensors import (Slot, Table, aligned, check_memory, check_parameter, chec
 from ._virtual import VirtualWorkers
 from ._agreement import digest
 from ._nodes import find_nodes
+from ._outside import Outside, digests, hashes, listed_names, named
 from ._parts import SumOfParts
 from ._world import Alone, listed, make_world
 from .errors import InvalidArgument
@@ -60,12 +61,13 @@ class Construction(VirtualWorkers, Steps):
         self._gradient = library.Array()     # reused for each hand-over
         self._handed_workers = set()  # virtual workers whose gradients libpride has
         self._bucket_size = None      # that of all ranks; the setting is what this one gave
-        self._step_number = torch.tensor(0.0)
+        self._step_number = torch.tensor(0.0, dtype=torch.float32, device="cpu")
         self._sent_groups = None
         self._views = []              # (parameter, {key: tensor}), as view_state() wrote them
         self._built = None            # ids of the parameters, by group
         self._assemblies = []         # for sharded matrices that the method needs whole
         self._shard_groups = []       # process groups over which parameters are sharded
+        self._outside: Optional[Outside] = None  # the model's other parameters, with several ranks
         self._sum_of_parts = None     # sums over the ranks that have the model's other parts
         self._frozen = None           # indices of parameters that steps do not change
         self._factor = 1.0            # the factor on gradients that was last given to libpride
@@ -202,9 +204,9 @@ class Construction(VirtualWorkers, Steps):
             made["bucket_size"]])
         for column, name in enumerate(compared):
             self._same(rows, column, f"argument '{name}'")
-        given = [row[-2] for row in rows]  # a value wins over the defaults of other ranks
+        given = [row[8] for row in rows]  # a value wins over the defaults of other ranks
         self._same(rows, len(compared) + 2, "argument 'bucket_size'", lambda rank: given[rank] > 0)
-        self._bucket_size = max(given) or max(row[-1] for row in rows)
+        self._bucket_size = max(given) or max(row[9] for row in rows)
         if self._nodes:
             self._same(rows, len(compared), "argument 'vote_weight'", self._node_of)
             self._same(rows, len(compared) + 1, "method, options, seed or parameters",
@@ -242,6 +244,8 @@ class Construction(VirtualWorkers, Steps):
             self.broadcast_parameters()
         elif self._world.size > 1:
             self._check_start()
+        if self._world.size > 1:
+            self._find_outside()
 
     def _new_worker(self, layout, options):
         s = self._settings
@@ -277,14 +281,47 @@ class Construction(VirtualWorkers, Steps):
             rows[0][3 if self._nodes else 2])]
         if not others:
             return
-        mine = [hash_as_float32(slot.tensor) for slot in self._of_node()]
-        every = self._all_gather((c.c_uint64 * len(mine))(*mine))
-        name = next((f"'{slot.name}' of shape {tuple(slot.shape)}" for i, slot in
-                     enumerate(self._of_node()) if len({hashes[i] for hashes in every}) > 1), "unknown")
+        slots = self._of_node()
+        differing = self._differing([hash_as_float32(slot.tensor) for slot in slots])
+        name = next((f"'{slots[i].name}' of shape {tuple(slots[i].shape)}" for i in differing),
+                    "unknown")
         raise InvalidArgument(
             f"pride: initial parameters of rank(s) {listed(others)} are not those of rank 0; the "
             f"first that differs is {name}. Seed all ranks alike, wrap the model in "
             "DistributedDataParallel first, or give broadcast_parameters=True")
+
+    def _own_ids(self):
+        """Ids of the parameters that this optimizer keeps equal."""
+        if self._handle is None and self._saved is None:
+            return set()
+        return {id(p) for group in self.param_groups for p in group["params"]}
+
+    def _find_outside(self):
+        """Finds the model's other parameters, and which of them are equal on all ranks."""
+        self._outside = Outside(self, _ALL)
+        pairs = self._outside.pairs()
+        rows = self._agree("check_replicas", None, lambda: digests(pairs))
+        if len({row[2] for row in rows}) > 1:
+            self._outside.leave(pairs)
+        elif len({row[3] for row in rows}) > 1:
+            self._outside.leave([pairs[i] for i in self._differing(hashes(pairs))])
+
+    def _check_model(self, model):
+        """Compares the model's parameters that no optimizer of pride's has."""
+        owned = set().union(*(optimizer._own_ids() for optimizer in list(_ALL)))
+        pairs = [] if model is None else [
+            (name, p) for name, p in named(model) if id(p) not in owned]
+        rows = self._agree("check_replicas", None, lambda: digests(pairs))
+        self._same(rows, 0, "names and shapes of the model's other parameters")
+        if len({row[3] for row in rows}) > 1:
+            self._raise_apart(pairs)
+
+    def _raise_apart(self, pairs):
+        names = [pairs[i][0] for i in self._differing(hashes(pairs))]
+        raise InvalidArgument(
+            f"pride: the model's parameters differ between ranks: {listed_names(names or ['?'])}. No "
+            "optimizer of pride's has them, so that each rank steps them by its own gradients: give "
+            "them to pride's optimizer, or average their gradients")
 
 
 @atexit.register

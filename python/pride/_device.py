@@ -25,7 +25,27 @@ def is_capturing():
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
-class Host:
+def memory_at(tensor):
+    """Where the tensor's values begin, to compare it; libpride gets Place.address()."""
+    return tensor.data_ptr()
+
+
+class Place:
+    """Memory in which libpride reads and writes tensors."""
+
+    def address(self, tensor, dtype, n):
+        """Where libpride reads or writes n values in a row. The only way to it, because libpride
+        cannot check a tensor: torch's defaults for dtype and device, which a caller may set, would
+        make it write beyond the end."""
+        if (tensor.dtype, tensor.numel()) != (dtype, n) or not (
+                tensor.is_contiguous() and self.reads(tensor)):
+            raise Error(f"pride: a tensor for libpride has {tensor.numel()} values of "
+                        f"{tensor.dtype} on '{tensor.device}', with strides {tensor.stride()}; it "
+                        f"must have {n} of {dtype}, in a row, in memory {self.code}")
+        return tensor.data_ptr()
+
+
+class Host(Place):
     """The host's memory."""
 
     code = 0  # PRIDE_CPU
@@ -36,12 +56,15 @@ class Host:
 
     def copy(self, tensor):
         """A copy that libpride can read, page-locked if the tensor is on a GPU."""
-        copy = torch.empty(tensor.shape, dtype=_readable(tensor.dtype), pin_memory=tensor.is_cuda)
+        copy = torch.empty(tensor.shape, dtype=_readable(tensor.dtype), device="cpu",
+                           pin_memory=tensor.is_cuda)
         return copy.copy_(tensor.detach())
 
     def floats(self, address, n, owner):
         """A tensor over n floats of libpride's memory, which keeps its owner alive."""
-        return floats_at(address, (n,), (1,), torch.device("cpu"), owner) if n else torch.empty(0)
+        if n == 0:
+            return torch.empty(0, dtype=torch.float32, device="cpu")
+        return floats_at(address, (n,), (1,), torch.device("cpu"), owner)
 
     def follow(self, handle):
         """Before a call: orders it after the work queued on tensors. Nothing on the host."""
@@ -53,7 +76,7 @@ class Host:
 HOST = Host()
 
 
-class Device:
+class Device(Place):
     """A GPU."""
 
     code = 1  # PRIDE_CUDA
@@ -83,7 +106,7 @@ class Device:
 
     def floats(self, address, n, owner):
         if n == 0:
-            return torch.empty(0, device=self.device)
+            return torch.empty(0, dtype=torch.float32, device=self.device)
         return self._tensor(address, (n,), (1,), owner)
 
     def _tensor(self, address, shape, strides, owner=None):

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from . import _library as library
 from . import _edits, _units
 from ._between import keep_common
+from ._device import HOST
 from ._steps import betas_of
 from ._take_over import take
 from .errors import DataError, Error, InvalidArgument
@@ -97,25 +98,27 @@ class Meter:
     def _read(self, *_):
         """Parameters and momenta of the sample, before a step."""
         _edits.follow(self._optimizer)
-        slots = sorted((slot for slot in self._optimizer._slots if slot.n),
-                       key=lambda slot: -slot.n)[:_TENSORS]
+        slots = sorted(((i, slot) for i, slot in enumerate(self._optimizer._slots) if slot.n),
+                       key=lambda pair: -pair[1].n)[:_TENSORS]
         self._before = []
-        for slot in slots:
+        for i, slot in slots:
             starts = range(0, slot.n, max(_RUN, -(-slot.n * _RUN // _SAMPLE)))
-            at = torch.cat([torch.arange(i, min(i + _RUN, slot.n)) for i in starts])
-            self._before.append((slot, at, *_values(self._optimizer, slot, at)))
+            at = torch.cat([torch.arange(first, min(first + _RUN, slot.n), dtype=torch.int64,
+                                         device="cpu") for first in starts])
+            self._before.append((i, at, *_values(self._optimizer, i, at)))
 
     @torch.no_grad()
     def _compare(self, *_):
         """This rank's signs, from momentum and gradient, and the signs of the step."""
         optimizer, won, counted = self._optimizer, 0, 0
-        for slot, at, p, m in self._before:
+        for i, at, p, m in self._before:
+            slot = optimizer._slots[i]
             if slot.grad is None:
                 continue
             group = _units.in_method_units(optimizer.param_groups[slot.group])
             beta = betas_of(method_info(optimizer._settings["method"]), group["betas"])[0]
             own = beta * m + (1 - beta) * optimizer._factor * _at(slot.grad, at)
-            now = _values(optimizer, slot, at)[0]
+            now = _values(optimizer, i, at)[0]
             step = p * (1 - group["lr"] * group["weight_decay"]) - now
             clear = (own != 0) & (step != 0)
             won += int(((own > 0) == (step > 0))[clear].sum())
@@ -132,22 +135,23 @@ def _at(tensor, index):
     return tensor.detach().reshape(-1)[index.to(tensor.device)].float().cpu()
 
 
-def _values(optimizer, slot, at):
-    """Parameter and momentum at the coordinates `at`, as float32."""
+def _values(optimizer, i, at):
+    """Tensor i and its momentum at the coordinates `at`, as float32."""
+    slot = optimizer._slots[i]
     entry = optimizer.state[slot.param]
     momentum = next(t for key, t in entry.items() if key.split(".")[0] == "m")
-    return _at(slot.tensor, at) if not slot.narrow() else _masters(optimizer, slot, at), _at(
+    return _at(slot.tensor, at) if not slot.narrow() else _masters(optimizer, i, at), _at(
         momentum, at)
 
 
-def _masters(optimizer, slot, at):
+def _masters(optimizer, tensor, at):
     """The float32 values of a narrower parameter."""
     optimizer._table.fill(collect=False)
-    made, tensor = torch.empty(len(at)), optimizer._slots.index(slot)
+    made = torch.empty(len(at), dtype=torch.float32, device="cpu")
     for i in range(0, len(at), _RUN):
         n = min(_RUN, len(at) - i)
         library.call("pride_optimizer_read", optimizer._handle, tensor, int(at[i]), n,
-                     made[i:].data_ptr())
+                     HOST.address(made[i:i + n], torch.float32, n))
     return made
 
 

@@ -8,11 +8,13 @@ from . import _library as library
 from . import _units
 from ._agreement import Agreement, digest, working
 from ._amp import FOUND, IN_FRAMES
-from ._tensors import hash_of
+from ._outside import digests
+from ._tensors import hash_of, sample_of
 from ._world import listed
 from .errors import InvalidArgument, NonFiniteGradient
 
 _ZEROS = 1
+LOOK = 8  # steps from one look at the parameters outside to the next
 
 
 class Joining(Agreement):
@@ -24,16 +26,30 @@ class Joining(Agreement):
             digest(b"".join(self._sent_groups) + bytes([self._factor < 0]) +
                    (repr(self._factor).encode() if self._nodes else b"")),
             amp.found if amp is not None else 0,
-            digest(bytes(unused) + hash_of(values).to_bytes(8, "little")) if checked else 0,
-            _what_they_say(values, unused) if checked else 0,
+            *(_compared(values, unused) if checked else (0, 0)),
             digest(repr(self._frozen_names()).encode()),
-            self._nodes.not_finite if self._nodes else 0])
+            self._nodes.not_finite if self._nodes else 0,
+            0 if checked else self._sample(values),
+            *self._look_outside(checked)])
         more = ", the GradScaler's scale" if self._nodes else ""
         self._same(rows, 0, f"hyper-parameters (lr, betas, eps, weight_decay, maximize{more})")
         self._same(rows, 4, "set of parameters with requires_grad=False")
-        return self._begins(rows, amp, checked)
+        return self._begins(rows, amp, checked, unused, values)
 
-    def _begins(self, rows, amp, checked):
+    def _sample(self, values):
+        """A digest of a few gradients, because to hash all of them in each step is slow."""
+        refused = self._settings["equal_gradients"] == "refuse" and self._voters.size > 1
+        return sample_of(values, self._steps_done()) if refused else 0
+
+    def _look_outside(self, checked):
+        """Digests of the parameters outside, all in a checked step, some in every 8th."""
+        steps = self._steps_done()
+        if self._outside is None or not (checked or steps % LOOK == 0):
+            return [0, 0]
+        self._outside.warn()
+        return digests(self._outside.pairs(), None if checked else steps)
+
+    def _begins(self, rows, amp, checked, unused, values):
         """Evaluates all ranks' rows before a step; False if they skip it."""
         if len(working(rows)) < len(rows):
             self._follow(working(rows)[0])
@@ -53,32 +69,39 @@ class Joining(Agreement):
                     f"pride: step {done + 1}: the mean gradient of {self._nodes.slots[row[7] - 1].name}"
                     f" in node {self._node_of(r)}, held by rank {r}, is not finite; nothing "
                     "was changed")
+        self._check_outside(rows)
+        samples = self._by_nodes(rows, 8)
         if checked:
-            self._check_local(self._by_nodes([rows[r] for r in working(rows)]))
+            self._check_local(self._by_nodes(rows, 4), self._by_nodes(rows, 5))
+        elif any(samples[0]) and _all_equal(samples):  # are all gradients equal?
+            rows = self._agree(self._operation, None, lambda: [
+                *_compared(self._with_copies(values, unused), unused)])
+            self._check_local(self._by_nodes(rows, 2), self._by_nodes(rows, 3))
         return True
 
-    def _by_nodes(self, rows):
-        """Merges the rows of each node into one, with the columns that _check_local() reads."""
-        if not self._nodes:
-            return rows
+    def _by_nodes(self, rows, column):
+        """A column's values of the working ranks, by node; without nodes each rank is one."""
         nodes = {}
-        for r, row in enumerate(rows):
-            nodes.setdefault(self._node_of(r), []).append(row)
-        return [[0, 0, 0, 0, digest(repr([row[4] for row in node]).encode()),
-                 max(row[5] for row in node)] for node in nodes.values()]
+        for r in working(rows):
+            nodes.setdefault(self._node_of(r), []).append(rows[r][column])
+        return list(map(tuple, nodes.values()))
 
-    def _check_local(self, rows):
-        if not any(row[5] for row in rows):
+    def _check_outside(self, rows):
+        if len({row[9] for row in rows}) == 1 < len({row[10] for row in rows}):
+            self._raise_apart(self._outside.pairs())
+
+    def _check_local(self, digests_of_gradients, said):
+        said = list(map(max, said))
+        if not any(said):
             return
-        if len(rows) > 1 and len({row[4] for row in rows}) == 1 and (
-                self._settings["equal_gradients"] == "refuse"):
-            if rows[0][5] == _ZEROS:
+        if _all_equal(digests_of_gradients) and self._settings["equal_gradients"] == "refuse":
+            if said[0] == _ZEROS:
                 return  # zeros prove nothing
             raise InvalidArgument(
                 "pride: the gradients of all ranks are equal, bit for bit: they have been averaged "
                 "already (wrap the model with pride.local_gradients(ddp_model)), or all ranks have "
                 'the same data (use a DistributedSampler). equal_gradients="allow" accepts them')
-        self._checks_left -= 1
+        self._checks_left = max(0, self._checks_left - 1)
 
     def _serve_until_all_end(self):
         """Steps of a rank without data while others still have some: it serves its shards and
@@ -91,7 +114,7 @@ class Joining(Agreement):
                 if not any(row[0] != rows[self._world.rank][0] for row in rows):
                     return
                 checked = self._checks_left > 0
-                if self._begins(rows, None, checked):
+                if self._begins(rows, None, checked, unused, [None] * len(unused)):
                     self._begin()
                     with self._all_fail():
                         self._hand_over([None] * len(unused), unused)
@@ -116,6 +139,12 @@ class Joining(Agreement):
             self._send_frozen(frozen)
 
 
-def _what_they_say(values, unused):
-    """0 if there are no gradients, _ZEROS if all are zero, otherwise more."""
-    return 0 if all(unused) else _ZEROS + any(bool(v.any()) for v in values if v is not None)
+def _all_equal(values):
+    return len(values) > 1 and len(set(values)) == 1
+
+
+def _compared(values, unused):
+    """A digest of all gradients, and what it proves: 0 if there are none, _ZEROS if all are zero,
+    otherwise more."""
+    return (digest(bytes(unused) + hash_of(values).to_bytes(8, "little")),
+            0 if all(unused) else _ZEROS + any(bool(v.any()) for v in values if v is not None))

@@ -24,8 +24,13 @@ _lanes = {}  # by number, which is the `user` of the callbacks
 def bytes_at(address, n):
     """A tensor over memory that libpride owns."""
     if n == 0:
-        return torch.empty(0, dtype=torch.uint8)
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
     return torch.frombuffer((c.c_uint8 * n).from_address(address), dtype=torch.uint8)
+
+
+def size_of(dtype):
+    """Bytes of a value."""
+    return torch.empty(0, dtype=dtype, device="cpu").element_size()
 
 
 def _leak(thing):
@@ -136,7 +141,7 @@ class Lane:
         if dtype is None:
             return -1  # libpride sums by itself
         self.world.check()
-        tensor = bytes_at(values, n * torch.empty(0, dtype=dtype).element_size()).view(dtype)
+        tensor = bytes_at(values, n * size_of(dtype)).view(dtype)
         self._wait(lambda: self.pg.allreduce([tensor]), timeout_ms)
         return 0
 

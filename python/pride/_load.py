@@ -10,6 +10,7 @@ import warnings
 import torch
 
 from . import _library as library
+from ._device import HOST
 from ._state import (ABOUT, FORMAT, KIND_OF_MASTER, MASTER, buffers_in, key_of, kind_of, of_copy,
                      packed_groups, state_dict, stepped)
 from ._tensors import hash_of, shard_of
@@ -202,11 +203,11 @@ def _tensors(optimizer, state, rank, texts):
     """{(buffer, parameter): tensor}. If no master was saved, the parameter's present value is the
     master."""
     index = packed_groups(optimizer)[0]
+    keys = [(buffer, key_of(buffer, kind_of(texts, buffer), rank)) for buffer in buffers_in(texts)]
     made = {}
     for slot in optimizer._slots:
         i = index[id(slot.param)]
-        for buffer in buffers_in(texts):
-            key = key_of(buffer, kind_of(texts, buffer), rank)
+        for buffer, key in keys:
             if buffer != MASTER or (slot.narrow() and MASTER in state.get(i, {})):
                 values = _values(state, i, slot, key)
             elif slot.narrow():
@@ -222,7 +223,7 @@ def _tensors(optimizer, state, rank, texts):
 def _values(state, i, slot, key):
     entry = state.get(i)
     if entry is None and not slot.param.requires_grad:  # torch.distributed.checkpoint leaves it out
-        return torch.zeros(slot.shape)
+        return torch.zeros(slot.shape, dtype=torch.float32, device="cpu")
     if not isinstance(entry, dict) or key not in entry:
         raise DataError(f"pride: load_state_dict: {slot.name} has no '{key}'")
     values = entry[key]
@@ -244,7 +245,8 @@ def _handle_of(optimizer, texts, tensors):
         library.call("pride_state_set_text", handle, name.encode(), value.encode())
     for (buffer, parameter), values in tensors.items():
         spec = library.tensors([(f"{buffer}/{parameter}", tuple(values.shape), 0)])
-        library.call("pride_state_set_tensor", handle, c.byref(spec[0]), values.data_ptr())
+        library.call("pride_state_set_tensor", handle, c.byref(spec[0]),
+                     HOST.address(values, torch.float32, math.prod(values.shape)))
     return handle
 
 

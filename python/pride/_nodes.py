@@ -13,7 +13,8 @@ import torch.distributed as dist
 from . import _library as library
 from ._agreement import digest
 from ._assembled import deal
-from ._lane import bytes_at, wait
+from ._device import HOST
+from ._lane import bytes_at, size_of, wait
 from ._tensors import DTYPES, Table, hash_as_float32, parts_of
 from ._world import Alone, World, listed
 from .errors import CommError, InvalidArgument
@@ -112,8 +113,8 @@ class _Part(Table):
         self.fill()
         flags = [id(slot.param) in frozen for slot in self._slots]
         library.call("pride_optimizer_apply_results", self._handle, self.number, self._arrays,
-                     len(flags), (c.c_uint8 * len(flags))(*flags), results.data_ptr(),
-                     results.numel())
+                     len(flags), (c.c_uint8 * len(flags))(*flags),
+                     HOST.address(results, torch.uint8, results.numel()), results.numel())
         self.written({i for i, flag in enumerate(flags) if flag})
 
 
@@ -199,7 +200,7 @@ class Nodes:
                     slot.check_gradient(slot.param.grad)
         except InvalidArgument as error:
             problem = error
-        flags = torch.tensor([problem is not None, *unused], dtype=torch.uint8)
+        flags = torch.tensor([problem is not None, *unused], dtype=torch.uint8, device="cpu")
         with self._all_fail():
             received = self._exchange([[flags]] * len(self.ranks), [len(flags)] * len(self.ranks),
                                       flags.dtype)
@@ -312,7 +313,7 @@ class Nodes:
     def _exchange(self, sent, sizes, dtype):
         """Sends sent[r] to each rank r of the node; returns a tensor of sizes[r] values from it."""
         self._world.check()  # after a failure others may still be in the previous exchange
-        size = torch.empty(0, dtype=dtype).element_size()
+        size = size_of(dtype)
         sent = [tensors if r != self._me else [] for r, tensors in enumerate(sent)]
         out = [size * sum(tensor.numel() for tensor in tensors) for tensors in sent]
         into = [0 if r == self._me else size * n for r, n in enumerate(sizes)]

@@ -20,7 +20,7 @@ class SumOfParts:
 
     def _call(self, _, values, n, why, size):
         try:
-            total = torch.tensor(values[:n], dtype=torch.float64)
+            total = torch.tensor(values[:n], dtype=torch.float64, device="cpu")
             for group, device in self._groups:
                 total = self._sum(total.to(device), group)
             for i, value in enumerate(total.tolist()):

@@ -56,7 +56,7 @@ def view_state(optimizer):
         entry["step"] = optimizer._step_number
         for key, flat in whole.items():
             part = flat[slot.offset:slot.offset + slot.n].view(slot.shape)
-            if key in entry:
+            if key in entry and entry[key].dtype == part.dtype:
                 with torch.no_grad():
                     entry[key].set_(part)  # the memory moved, the tensor object stays
             else:
@@ -127,14 +127,14 @@ def _state_dict(optimizer):
     index, groups = packed_groups(optimizer)
     steps = float(library.lib.pride_optimizer_steps_done(optimizer._handle))
     # torch.distributed.checkpoint needs an entry also for matrices that another rank holds whole
-    state = {i: {"step": torch.tensor(steps)} for i in index.values()}
+    state = {i: {"step": _step(steps)} for i in index.values()}
+    keys = [(tensors, buffer, key_of(buffer, kind_of(texts, buffer), r))
+            for r, (texts, tensors) in sorted(ranks.items()) for buffer in buffers_in(texts)]
     for slot in optimizer._of_node():
-        entry = {"step": torch.tensor(steps)}
-        for r, (texts, tensors) in sorted(ranks.items()):
-            for buffer in buffers_in(texts):
-                if (buffer, slot.name) in tensors:
-                    key = key_of(buffer, kind_of(texts, buffer), r)
-                    entry[key] = like(tensors[buffer, slot.name], slot)
+        entry = {"step": _step(steps)}
+        for tensors, buffer, key in keys:
+            if (buffer, slot.name) in tensors:
+                entry[key] = like(tensors[buffer, slot.name], slot)
         state[index[id(slot.param)]] = entry
     groups[0][ABOUT] = {"format": FORMAT, "ranks": {
         str(r): {k: v for k, v in texts.items() if k != KIND_OF_MASTER}
@@ -143,6 +143,10 @@ def _state_dict(optimizer):
                                 for texts, _ in ranks.values() for name in buffers_in(texts)):
         groups[0][ABOUT]["node_ranks"] = len(optimizer._nodes.ranks)
     return {"state": state, "param_groups": groups}
+
+
+def _step(number):
+    return torch.tensor(number, dtype=torch.float32, device="cpu")
 
 
 def of_copy(optimizer):

@@ -11,14 +11,16 @@ from . import _library as library
 from . import _edits, _units
 from ._agreement import digest
 from ._amp import Amp
-from ._joining import Joining
+from ._device import memory_at
+from ._joining import LOOK, Joining
 from ._lane import SLICE_S
 from ._state import stepped
-from ._tensors import DTYPES, arrays_of, same_bits
+from ._tensors import arrays_of, fill_array, same_bits
 from .errors import Error, InvalidArgument
 from .methods import method_info
 
 CHECKED_STEPS = 2  # first steps, in which ranks compare their gradients
+_RARE = 256
 
 
 _info = functools.lru_cache(maxsize=None)(method_info)
@@ -80,9 +82,8 @@ class Steps(Joining):
             self._table.collect_gradients()
             values.extend(self._gradients(unused))
             amp.read()
-            if checked:  # ranks compare their gradients: copies for those that need one
-                values[:] = [slot.place.copy(slot.grad) if value is None and not missing else value
-                             for slot, value, missing in zip(self._slots, values, unused)]
+            if checked:
+                values[:] = self._with_copies(values, unused)
             self._prepare(amp.scale)
 
         if self._settings["overlap"] and not checked and not self._joined:
@@ -97,6 +98,14 @@ class Steps(Joining):
         """Slot.gradient() of each parameter; None if it is unused or handed over already."""
         return [None if missing or i in self._handed else slot.gradient()
                 for i, (slot, missing) in enumerate(zip(self._slots, unused))]
+
+    def _with_copies(self, values, unused):
+        """_gradients() to compare, with copies of those that libpride cannot read."""
+        return [slot.place.copy(slot.grad) if value is None and not missing else value
+                for slot, value, missing in zip(self._slots, values, unused)]
+
+    def _steps_done(self):
+        return library.lib.pride_optimizer_steps_done(self._handle)
 
     def _send_frozen(self, frozen=None):
         frozen = self._frozen_now() if frozen is None else frozen
@@ -137,8 +146,8 @@ class Steps(Joining):
         else:
             self._held[index] = values
             array = self._gradient
-            array.data, array.n = values.data_ptr(), self._slots[index].n
-            array.dtype, array.device = DTYPES[values.dtype], self._slots[index].place.code
+            slot = self._slots[index]
+            fill_array(array, values, slot.n, slot.place)
             status = library.lib.pride_optimizer_ready_at(self._handle.value, index, array)
         if status != library.OK:
             with self._failures():
@@ -171,7 +180,7 @@ class Steps(Joining):
                 # DDP writes gradients again at the end of backward: a copy keeps the present values
                 if values is None or self._hooks.is_shared(slot):
                     values = slot.place.copy(grad)
-                self._handed[index] = (grad.data_ptr(), grad._version,
+                self._handed[index] = (memory_at(grad), grad._version,
                                        None if values is grad else values)
                 self._ready(index, values.detach())
                 if self._settings.get("release_gradients"):
@@ -220,7 +229,7 @@ class Steps(Joining):
         address, version, copy = handed
         if grad is None or grad.layout != torch.strided:
             return False
-        if slot.n == 0 or (address, version) == (grad.data_ptr(), grad._version):
+        if slot.n == 0 or (address, version) == (memory_at(grad), grad._version):
             return True
         return copy is not None and grad.shape == slot.shape and same_bits(grad, copy)
 
@@ -237,6 +246,17 @@ class Steps(Joining):
         self._note(report)
         self._hooks.reset()
         stepped(self)
+        self._plan_checks()
+
+    def _plan_checks(self):
+        """With overlap ranks exchange no row before a step, and to read a gradient on a GPU would
+        wait for backward: there every 256th step is checked as the first ones are."""
+        steps, overlap = self._steps_done(), self._settings["overlap"]
+        if overlap and self._outside is not None and steps % LOOK == 0:
+            self._outside.warn()
+        if steps % _RARE == 0 and (
+                overlap or any(slot.device.type != "cpu" for slot in self._slots)):
+            self._checks_left = max(1, self._checks_left)
 
     def _wait_for_end(self):
         """The report of the step. The interpreter handles signals during the wait."""

@@ -5,7 +5,7 @@ import ctypes as c
 import torch
 
 from . import _library as library
-from ._device import HOST
+from ._device import HOST, memory_at
 from .errors import InvalidArgument
 
 DTYPES = {torch.float32: library.FLOAT32, torch.bfloat16: library.BFLOAT16,
@@ -96,7 +96,7 @@ def check_parameter(name, p):
         "is on the device 'meta': it has no values" if p.device.type == "meta" else
         "is expanded: several of its values are one in memory; give the tensor that it expands, or "
         "its clone()" if any(n > 1 and step == 0 for n, step in zip(p.shape, p.stride())) else
-        "has no memory (is it sharded, or offloaded?)" if p.numel() and not p.data_ptr() else None)
+        "has no memory (is it sharded, or offloaded?)" if p.numel() and not memory_at(p) else None)
     if problem:
         raise InvalidArgument(f"pride: {name} {problem}")
 
@@ -104,7 +104,7 @@ def check_parameter(name, p):
 def check_memory(slots):
     """Raises InvalidArgument if two parameters share memory: their updates would overwrite each
     other. Tensors with gaps may interleave; they are not compared."""
-    places = sorted(((p.data_ptr(), p.data_ptr() + p.numel() * p.element_size(), slot.name)
+    places = sorted(((memory_at(p), memory_at(p) + p.numel() * p.element_size(), slot.name)
                      for slot in slots for p in [slot.tensor] if p.numel() and _is_dense(p)),
                     key=lambda place: place[:2])
     for (_, end, first), (begin, _, second) in zip(places, places[1:]):
@@ -178,9 +178,13 @@ def arrays_of(tensors, place=HOST):
     arrays = (library.Array * len(tensors))()
     for array, tensor in zip(arrays, tensors):
         if tensor is not None:
-            array.data, array.n = tensor.data_ptr(), tensor.numel()
-            array.dtype, array.device = DTYPES[tensor.dtype], place.code
+            fill_array(array, tensor, tensor.numel(), place)
     return arrays
+
+
+def fill_array(array, tensor, n, place):
+    array.data, array.n = place.address(tensor, tensor.dtype, n), n
+    array.dtype, array.device = DTYPES[tensor.dtype], place.code
 
 
 def hash_of(tensors):
@@ -189,6 +193,19 @@ def hash_of(tensors):
     tensors = [None if tensor is None else tensor.detach().cpu() for tensor in tensors]
     library.call("pride_hash_tensors", arrays_of(tensors), len(tensors), c.byref(out))
     return out.value
+
+
+def sample_of(tensors, turn, most=4):
+    """A digest of up to 16 values of each of some tensors in host memory, others in each turn; 0 if
+    all are zero. None is skipped."""
+    kept = [t for t in tensors if t is not None and t.numel() and t.is_cpu]
+    parts = []
+    for j in range(min(most, len(kept))):
+        values = kept[(turn + j * len(kept) // most) % len(kept)].detach().reshape(-1)
+        gap = max(1, values.numel() // 16)
+        parts.append(values[turn % gap::gap][:16].float())
+    values = torch.cat(parts) if parts else None
+    return hash_of([values]) if parts and values.any() else 0
 
 
 def same_bits(tensor, copy):
@@ -301,7 +318,7 @@ class Table:
     def _now(self):
         if self._sharded or not self._params:
             self._params = [slot.tensor for slot in self._slots]
-        return [(p.data_ptr(), p.dtype, p.shape, p.stride()) for p in self._params]
+        return [(memory_at(p), p.dtype, p.shape, p.stride()) for p in self._params]
 
     @torch.no_grad()
     def fill(self, collect=True):
@@ -368,5 +385,5 @@ def _version_of(p):
     """An empty tensor with the version counter of p. An in-place operation on it counts as one on
     p, so that a backward through the old values raises."""
     made = p.detach()
-    made.data = torch.empty(0, dtype=p.dtype)
+    made.data = torch.empty(0, dtype=p.dtype, device="cpu")
     return made

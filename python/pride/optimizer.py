@@ -243,9 +243,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._call("pride_optimizer_broadcast", self._handle, None)
         self._table.written()
 
-    def check_replicas(self) -> int:
+    def check_replicas(self, model: Optional[torch.nn.Module] = None) -> int:
         """A 64-bit hash of all parameters, equal on all ranks. Collective. With local steps, the
-        hash of the common parameters.
+        hash of the common parameters. With ``model``, its other parameters are compared, too.
 
         Raises:
             InvalidArgument: on all ranks, naming the ranks whose parameters differ from rank 0's.
@@ -254,6 +254,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         rows = self._agree("check_replicas", None, self._hashes)
         self._same(rows, 0, "parameters", self._local_of)
         self._same(rows, 1, "parameters", self._node_of)
+        self._check_model(model)
         if not self._nodes:
             return rows[0][2]
         return digest(repr([rows[r][2] for r in self._nodes.first]).encode())

@@ -4,6 +4,7 @@
 # Processes are forked from a server that has imported torch: they start in milliseconds.
 import contextlib
 import datetime
+import gc
 import multiprocessing
 import os
 import signal
@@ -38,6 +39,7 @@ def free_port():
 
 
 def start_group(rank, world, address, seconds=120):
+    gc.freeze()  # optimizers look for their model among all objects: not among those of imports
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=address, rank=rank, world_size=world,
                             timeout=datetime.timedelta(seconds=seconds))

@@ -50,7 +50,13 @@ struct pride_memory {
 };
 
 struct pride_state {
+  explicit pride_state(pride::StateDict made = {}) : state(std::move(made)) {
+    for (const auto& entry : state.tensors) tensors.push_back(&entry);
+  }
+
   pride::StateDict state;
+  // its tensors by index: to walk the map for each would take the square of their number
+  std::vector<const decltype(pride::StateDict::tensors)::value_type*> tensors;
 };
 
 namespace pride::c {

@@ -8,13 +8,6 @@ using namespace pride::c;
 
 namespace {
 
-// The entry of that number. Throws InvalidArgument beyond the last.
-template <typename Map>
-const auto& entry(const Map& map, uint64_t index, const char* kind) {
-  PRIDE_CHECK(index < map.size(), kind, " ", index, " of ", map.size());
-  return *std::next(map.begin(), static_cast<std::ptrdiff_t>(index));
-}
-
 // Throws InvalidArgument beyond the last.
 const pride::StateBuffer& buffer_of(pride_optimizer* optimizer, uint64_t index) {
   pride::Optimizer& all = idle(optimizer);
@@ -112,7 +105,9 @@ uint64_t pride_state_texts(const pride_state* state) {
 int pride_state_tensor(const pride_state* state, uint64_t index, pride_tensor* tensor,
                        const float** values) {
   return guarded([&] {
-    const auto& [name, found] = entry(given(state, "state").state.tensors, index, "tensor");
+    const auto& all = given(state, "state").tensors;
+    PRIDE_CHECK(index < all.size(), "tensor ", index, " of ", all.size());
+    const auto& [name, found] = *all[index];
     given(tensor, "tensor") = {.name = name.c_str(),
                                .shape = found.shape.data(),
                                .n_dims = static_cast<int32_t>(found.shape.size()),
@@ -126,14 +121,19 @@ int pride_state_set_tensor(pride_state* state, const pride_tensor* tensor, const
     pride::TensorSpec spec = spec_of(given(tensor, "tensor"));
     const std::size_t n = pride::Layout({spec}).n_coords();  // checks name and shape
     PRIDE_CHECK(n == 0 || values != nullptr, n, " values at NULL");
-    given(state, "state").state.tensors[spec.name] = {std::move(spec.shape), {values, values + n}};
+    pride_state& into = given(state, "state");
+    const auto [place, is_new] = into.state.tensors.try_emplace(spec.name);
+    if (is_new) into.tensors.push_back(&*place);
+    place->second = {std::move(spec.shape), {values, values + n}};
   });
 }
 
 int pride_state_text(const pride_state* state, uint64_t index, const char** name,
                      const char** value) {
   return guarded([&] {
-    const auto& [key, text] = entry(given(state, "state").state.scalars, index, "text");
+    const auto& all = given(state, "state").state.scalars;
+    PRIDE_CHECK(index < all.size(), "text ", index, " of ", all.size());
+    const auto& [key, text] = *std::next(all.begin(), static_cast<std::ptrdiff_t>(index));
     given(name, "name") = key.c_str();
     given(value, "value") = text.c_str();
   });

@@ -1,0 +1,92 @@
+# Parameters of the model that belong to no optimizer of pride's: nobody keeps them equal.
+# SPDX-License-Identifier: Apache-2.0
+import gc
+import warnings
+import weakref
+
+import torch
+
+from ._agreement import digest
+from ._tensors import hash_as_float32, local, sample_of
+
+_WRAPPERS = ("module.", "_orig_mod.")  # of DDP, of torch.compile
+
+
+def _alive(base):
+    """All objects of a class and of those below it."""
+    kinds, left = set(), [base]
+    while left:
+        kind = left.pop()
+        if kind not in kinds:
+            kinds.add(kind)
+            left += kind.__subclasses__()
+    # by type(): isinstance() would run the code of proxies among all objects
+    return [thing for thing in gc.get_objects() if type(thing) in kinds]
+
+
+def _models_of(ids):
+    """The outermost modules that have a parameter of these ids: an optimizer gets parameters alone,
+    which do not refer to their module."""
+    modules = [m for m in _alive(torch.nn.Module) if "_modules" in m.__dict__]
+    inner = {id(child) for m in modules for child in m._modules.values()}
+    return [m for m in modules if id(m) not in inner and any(id(p) in ids for p in m.parameters())]
+
+
+def named(model):
+    """(name, parameter) pairs with values, without the prefixes of wrappers."""
+    for name, p in model.named_parameters():
+        while name.startswith(_WRAPPERS):
+            name = name.split(".", 1)[1]
+        if not torch.nn.parameter.is_lazy(p) and p.device.type != "meta":
+            yield name, p
+
+
+def digests(pairs, turn=None):
+    """Digests of names and shapes, and of all values, or in a turn of some."""
+    return [digest(repr([(name, tuple(p.shape)) for name, p in pairs]).encode()),
+            digest(repr(hashes(pairs)).encode()) if turn is None else sample_of(
+                [local(p) for _, p in pairs], turn)] if pairs else [0, 0]
+
+
+def hashes(pairs):
+    return [hash_as_float32(local(p)) for _, p in pairs]
+
+
+def listed_names(names):
+    return f"'{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+class Outside:
+    """The outside parameters that require a gradient, of an optimizer's models."""
+
+    def __init__(self, optimizer, owners):
+        """owners: all optimizers of pride's, which may share a model."""
+        self._owners = owners
+        self._models = [weakref.ref(m) for m in _models_of(optimizer._own_ids())]
+        self._local, self._warned = set(), set()  # ids
+
+    def pairs(self):
+        """Those that must be equal on all ranks."""
+        owned = self._local.union(*(optimizer._own_ids() for optimizer in list(self._owners)))
+        models = filter(None, (model() for model in self._models))
+        return [(name, p) for model in models for name, p in named(model)
+                if p.requires_grad and id(p) not in owned]
+
+    def leave(self, pairs):
+        """They differed at the start: each rank has its own."""
+        self._local |= {id(p) for _, p in pairs}
+
+    def warn(self):
+        """Once for each parameter that has a gradient and that no optimizer steps."""
+        new = [(name, p) for name, p in self.pairs()
+               if p.grad is not None and id(p) not in self._warned]
+        if not new:
+            return
+        self._warned |= {id(p) for _, p in new}
+        stepped = {id(p) for optimizer in _alive(torch.optim.Optimizer)
+                   for group in optimizer.__dict__.get("param_groups", ()) for p in group["params"]}
+        names = [name for name, p in new if id(p) not in stepped]
+        if names:
+            warnings.warn(
+                f"pride: parameter {listed_names(names)} gets gradients and belongs to no optimizer: "
+                "no step changes it. Give it to one, or set requires_grad_(False)")

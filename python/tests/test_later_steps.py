@@ -1,0 +1,207 @@
+# What goes wrong after the first steps: averaging that comes back, parameters that pride has not.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Oracle: the training without the fault.
+import contextlib
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import models
+import pride
+from pride import _steps
+
+LATE = 5  # the step in which it begins
+
+
+def average(parameters):
+    for p in parameters:
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+
+
+def late_averaging(kind, n_nodes=0, **arguments):
+    """(step of the refusal, its text, whether that step changed parameters)."""
+    if n_nodes:
+        groups = [dist.new_group([2 * i, 2 * i + 1]) for i in range(n_nodes)]
+        arguments["node_group"] = groups[dist.get_rank() // 2]
+    rare, _steps._RARE = _steps._RARE, 4
+    model, optimizer = models.make(model=models.mlp(), **arguments)
+    used = model
+    join = pride.join(optimizer) if kind == "join" else contextlib.nullcontext()
+    try:
+        with join:
+            for step in range(12):
+                if step == LATE and kind in ("ddp", "join"):
+                    used = DistributedDataParallel(model)
+                optimizer.zero_grad()
+                models.backward(used, step, 0 if kind == "data" and step >= LATE else None)
+                if step >= LATE and kind == "by hand":
+                    average(model.parameters())
+                before = models.bits(model.parameters())
+                try:
+                    optimizer.step()
+                except pride.InvalidArgument as error:
+                    return step, str(error), models.bits(model.parameters()) != before
+    finally:
+        _steps._RARE = rare
+        optimizer.close()
+    return None
+
+
+@pytest.mark.parametrize("kind", ["ddp", "by hand", "data", "join"])
+def test_averaging_that_comes_back_is_refused_in_its_first_step(world, kind):
+    for step, text, changed in world(2).run(late_averaging, kind):
+        assert step == LATE and "averaged already" in text and not changed
+
+
+def test_averaging_that_comes_back_among_nodes(world):
+    for step, text, changed in world(4).run(late_averaging, "by hand", n_nodes=2):
+        assert step == LATE and "averaged already" in text and not changed
+
+
+def test_with_overlap_equal_gradients_are_refused_in_the_next_step_that_is_compared(world):
+    for step, text, changed in world(2).run(late_averaging, "data", overlap=True):
+        assert step == 8 and "averaged already" in text and not changed
+
+
+def test_equal_gradients_may_be_allowed_and_one_rank_has_none(world):
+    assert world(2).run(late_averaging, "by hand", equal_gradients="allow") == [None] * 2
+    assert world(1).run(late_averaging, "by hand") == [None]
+
+
+def partly_equal(which):
+    """Training in which some gradients are equal on all ranks, in every step."""
+    model, optimizer = models.make(model=models.mlp())
+    for step in range(10):
+        optimizer.zero_grad()
+        models.backward(model, step)
+        for i, p in enumerate(model.parameters()):
+            if which == "all but one value":
+                p.grad.fill_(1.0 + step)
+            elif which == "all but one tensor" and i:
+                p.grad.fill_(1.0)
+            elif which == "zeros":
+                p.grad.zero_()
+        if which == "all but one value":
+            model[0].weight.grad[7, 3] += dist.get_rank()
+        optimizer.step()
+    return models.ended(model, optimizer)
+
+
+@pytest.mark.parametrize("which", ["all but one value", "all but one tensor", "zeros", "none"])
+def test_gradients_of_which_some_are_equal_are_no_alarm(world, which):
+    assert len(set(world(2).run(partly_equal, which))) == 1
+
+
+# --- Parameters of the model that pride's optimizer has not. --------------------------------------
+
+
+class Two(torch.nn.Module):
+    """pride has `own`; `rest` is stepped by AdamW, or not at all."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.own, self.rest = torch.nn.Linear(12, 16), torch.nn.Linear(16, 7)
+
+    def forward(self, x):
+        return self.rest(torch.relu(self.own(x)))
+
+
+def second_optimizer(kind, ddp=False, order="pride first", steps=20):
+    """(text of the refusal, number of warnings) of training with AdamW for the rest."""
+    model = Two()
+    if kind == "each rank's own":
+        torch.manual_seed(dist.get_rank())
+        model.rest.reset_parameters()
+    used = pride.local_gradients(DistributedDataParallel(model)) if ddp else model
+    optimizer = pride.DistributedLion(model.own.parameters(), 1e-3, timeout=30)
+    if kind == "a second of pride's":
+        other = pride.Optimizer(model.rest.parameters(), 1e-3, method="dlion-avg", timeout=30)
+    else:
+        other = torch.optim.AdamW(model.rest.parameters(), 1e-3)
+    text = None
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for step in range(steps):
+            optimizer.zero_grad()
+            other.zero_grad()
+            models.backward(used, step)
+            if kind == "averaged" or (kind == "late" and step < LATE):
+                average(model.rest.parameters())
+            try:
+                for each in [optimizer, other] if order == "pride first" else [other, optimizer]:
+                    each.step()
+            except pride.InvalidArgument as error:
+                text = str(error)
+                break
+    compared = []
+    for given in ((), (model,)):
+        try:
+            optimizer.check_replicas(*given)
+            compared.append(None)
+        except pride.InvalidArgument as error:
+            compared.append(str(error))
+    optimizer.close()
+    return text, len([w for w in seen if "pride" in str(w.message)]), compared
+
+
+@pytest.mark.parametrize("ddp", [False, True])
+@pytest.mark.parametrize("kind, order", [("at once", "pride first"), ("at once", "pride last"),
+                                         ("late", "pride first")])
+def test_parameters_of_another_optimizer_that_drift_apart_are_refused_by_name(world, ddp, kind, order):
+    for text, _, (own, all_of_them) in world(2).run(second_optimizer, kind, ddp, order):
+        assert "differ between ranks: 'rest.weight' and 1 more" in text
+        assert own is None and "'rest.weight' and 1 more" in all_of_them
+
+
+@pytest.mark.parametrize("kind", ["averaged", "a second of pride's", "each rank's own"])
+def test_other_parameters_that_stay_equal_or_never_were_are_no_alarm(world, kind):
+    for text, n_warnings, (own, all_of_them) in world(2).run(second_optimizer, kind):
+        assert text is None and n_warnings == 0 and own is None
+        assert (all_of_them is None) == (kind != "each rank's own")
+
+
+def adapter(late, ddp, overlap):
+    """Warnings of training in which another parameter gets gradients, and no optimizer has it."""
+    model = Two()
+    model.rest.requires_grad_(not late)
+    used = pride.local_gradients(DistributedDataParallel(model)) if ddp else model
+    optimizer = pride.DistributedLion(model.own.parameters(), 1e-3, timeout=30, overlap=overlap)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for step in range(20):
+            model.rest.requires_grad_(not late or step >= LATE)
+            model.zero_grad()
+            models.backward(used, step)
+            optimizer.step()
+    optimizer.close()
+    return [str(w.message) for w in seen if "pride" in str(w.message)]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("late, ddp", [(False, False), (False, True), (True, False)])
+def test_a_parameter_that_no_optimizer_has_is_named_once(world, late, ddp, overlap):
+    for said in world(2).run(adapter, late, ddp, overlap):
+        assert len(said) == 1 and "parameter 'rest.weight' and 1 more gets gradients" in said[0]
+
+
+def replicas_of(kind):
+    model, optimizer = models.make(model=Two())
+    other = Two()
+    if kind == "other" and dist.get_rank() == 1:
+        other.rest.bias.data[2] += 1e-3
+    elif kind == "shapes" and dist.get_rank() == 1:
+        other.rest = torch.nn.Linear(16, 3)
+    optimizer.check_replicas(other if kind != "own" else model)
+
+
+@pytest.mark.parametrize("kind, text", [
+    ("own", None), ("equal", None), ("other", "'rest.bias'"), ("shapes", "names and shapes")])
+def test_check_replicas_of_a_model(world, kind, text):
+    for error in world(2).errors(replicas_of, kind):
+        assert error is None if text is None else text in error[1]
