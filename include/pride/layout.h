@@ -17,6 +17,16 @@ constexpr std::size_t align_up(std::size_t n) {
   return (n + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// Whether methods that orthogonalise matrices (dlion-muon, muon, ...) treat a tensor as one.
+enum class AsMatrix : std::uint8_t {
+  kByName,  // unless its name holds a word of the method's option not_matrices
+  kYes,     // if it has two dimensions or more, of which none is 1
+  kNo,
+  kUnnamed,  // the caller made the name up: such a method refuses the tensor
+};
+// What such a method makes of it.
+enum class MatrixForm : std::uint8_t { kNone, kWhole, kInThree };
+
 // The caller's description of one parameter tensor.
 struct TensorSpec {
   std::string name;
@@ -26,6 +36,7 @@ struct TensorSpec {
   // layout of the whole model. That number keys the random bits (ties, zeros, rounding). None: the
   // coordinate in this layout keys them.
   std::optional<std::uint64_t> first_coord = std::nullopt;
+  AsMatrix as_matrix = AsMatrix::kByName;
 };
 
 // One tensor: flat coordinates [offset, offset + n), then zeros up to the alignment.

@@ -76,6 +76,17 @@ Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& 
 // grow with the matrices' sides. 0 for all other methods. Throws as method_cost().
 double matrix_operations(std::string_view name, const Layout& layout, const CostQuery& query);
 
+// What a method that orthogonalises matrices makes of each tensor. Other methods: all empty.
+struct Matrices {
+  std::vector<MatrixForm> forms;
+  std::string text;  // one line, e.g. for a log
+};
+
+// `layout`: of the whole model. Throws InvalidArgument as method_cost(), naming tensors that are
+// AsMatrix::kUnnamed, and words of the options `not_matrices` and `fused` that no name holds.
+Matrices matrices_of(std::string_view name, const Layout& layout,
+                     const std::map<std::string, std::string>& options);
+
 // The exchange of a bucket: the route of its gradients or votes ("sharded", "one-shot",
 // "hierarchical" or "native"), and the number of sequential messages.
 struct BucketRoute {

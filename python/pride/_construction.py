@@ -24,6 +24,7 @@ from ._tensors import (Slot, Table, aligned, check_memory, check_parameter, chec
                        hash_as_float32, parts_of)
 from ._virtual import VirtualWorkers
 from ._agreement import digest
+from ._matrices import Matrices
 from ._nodes import find_nodes
 from ._outside import Outside, digests, hashes, listed_names, named
 from ._parts import SumOfParts
@@ -69,6 +70,7 @@ class Construction(VirtualWorkers, Steps):
         self._shard_groups = []       # process groups over which parameters are sharded
         self._outside: Optional[Outside] = None  # the model's other parameters, with several ranks
         self._sum_of_parts = None     # sums over the ranks that have the model's other parts
+        self._matrices = Matrices()   # of a method such as dlion-muon
         self._frozen = None           # indices of parameters that steps do not change
         self._factor = 1.0            # the factor on gradients that was last given to libpride
         self._scaled = False          # in this step some rank's frames carry found_inf
@@ -108,6 +110,9 @@ class Construction(VirtualWorkers, Steps):
     def _name(self, p, group, index):
         return self._names.get(id(p)) or _hooks.name_of(p) or f"group {group} parameter {index}"
 
+    def _is_named(self, p):
+        return id(p) in self._names or _hooks.name_of(p) is not None
+
     def _new_slots(self, first_group):
         """Slots of the groups from `first_group` on. A tied parameter has one slot, under its first
         name."""
@@ -128,6 +133,7 @@ class Construction(VirtualWorkers, Steps):
             if count > 1:
                 raise InvalidArgument(f"pride: two parameters are named '{name}'")
         check_memory(self._slots + slots)
+        self._matrices.choose(self._slots, slots, self._settings, self.param_groups, self._is_named)
         self._shard_groups = check_shards(self._slots + slots, self._settings, self._world)
         if self._nodes and self._slots:
             raise InvalidArgument("pride: add_param_group() with node_group: make a new optimizer")
@@ -239,6 +245,8 @@ class Construction(VirtualWorkers, Steps):
         self._sent_groups = list(map(bytes, made["groups"]))
         self._first_rates = [self._first_rate(values) for values in made["groups"]]
         self.param_groups[0].setdefault(ABOUT)  # torch's flattened states keep only known entries
+        if take is not None:  # no copy
+            self._matrices.say(self._world)
         _ALL.add(self)
         if broadcast or coordinator is not None:
             self.broadcast_parameters()

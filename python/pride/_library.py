@@ -7,10 +7,11 @@ import traceback
 
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory
 
-C_VERSION = 9
+C_VERSION = 10
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
+BY_NAME, MATRIX, NO_MATRIX, UNNAMED = range(4)
 
 _ERRORS = {INVALID: InvalidArgument, COMM_ERROR: CommError, NON_FINITE: NonFiniteGradient,
            DATA_ERROR: DataError, NO_MEMORY: MemoryError,
@@ -103,6 +104,7 @@ _FUNCTIONS = {
     "pride_version": (_string, []),
     "pride_isa": (_string, []),
     "pride_layout_create_part": (None, [_tensor, _sizes, _u64, _out]),
+    "pride_layout_set_matrices": (None, [_handle, c.POINTER(_i32), _u64]),
     "pride_layout_flat_size": (_u64, [_handle]),
     "pride_layout_digest": (_u64, [_handle]),
     "pride_layout_slot": (None, [_handle, _u64, _sizes, _sizes]),
@@ -149,7 +151,7 @@ _FUNCTIONS = {
     "pride_optimizer_apply_results": (None, [_handle, _i32, _array, _u64, c.POINTER(c.c_uint8),
                                              _pointer, _u64]),
     "pride_optimizer_set_group": (None, [_handle, _i32, _group]),
-    "pride_optimizer_add_part": (None, [_handle, _tensor, _sizes, _u64, _group, _u64]),
+    "pride_optimizer_add_layout": (None, [_handle, _handle, _group, _u64]),
     "pride_optimizer_broadcast": (None, [_handle, _array]),
     "pride_optimizer_steps_done": (_i64, [_handle]),
     "pride_optimizer_cost": (None, [_handle, _i64, _cost]),
@@ -175,6 +177,7 @@ _FUNCTIONS = {
     "pride_method_info": (None, [_string, _i32, c.POINTER(Method)]),
     "pride_method_option": (None, [_string, _u64, _text_out, _text_out, _text_out]),
     "pride_method_operations": (None, [_options, _handle, _i32, c.POINTER(_double)]),
+    "pride_method_matrices": (None, [_options, _handle, c.POINTER(_i32), c.POINTER(_string)]),
     "pride_plan": (None, [_handle, _options, c.POINTER(PlanFacts), c.POINTER(PlanRow)]),
     "pride_method_cost": (None, [_options, _handle, _i32, _i32, _i64, _cost]),
     "pride_method_mean_cost": (None, [_options, _handle, _i32, _i32, _i64, c.POINTER(_i32), _cost]),
@@ -277,9 +280,9 @@ def write_error(text, where, size):
 
 
 def tensors(specs):
-    """Array of pride_tensor from (name, shape, group). It keeps names and shapes alive."""
+    """Array of pride_tensor from (name, shape, group, ...). It keeps names and shapes alive."""
     array = (Tensor * len(specs))()
-    for slot, (name, shape, group) in zip(array, specs):
+    for slot, (name, shape, group, *_) in zip(array, specs):
         dims = (c.c_int64 * len(shape))(*shape)
         slot.name, slot.n_dims, slot.group = name.encode(), len(shape), group
         slot.shape = c.cast(dims, c.POINTER(c.c_int64))
@@ -292,9 +295,23 @@ def coords(first):
 
 
 def make_layout(specs, first_coords=None):
-    """first_coords: for a part of a model, each tensor's first coordinate in the whole model."""
-    return Handle("layout", "pride_layout_create_part", tensors(specs), coords(first_coords),
-                  len(specs))
+    """specs: (name, shape, group) or (name, shape, group, as_matrix). first_coords: for a part of a
+    model, each tensor's first coordinate in the whole model."""
+    layout = Handle("layout", "pride_layout_create_part", tensors(specs), coords(first_coords),
+                    len(specs))
+    as_matrix = [spec[3] if len(spec) > 3 else BY_NAME for spec in specs]
+    call("pride_layout_set_matrices", layout, (c.c_int32 * len(specs))(*as_matrix), len(specs))
+    return layout
+
+
+def matrices_of(method, options, layout):
+    """What the method makes of each tensor of a whole model's layout: a form above 0 is a matrix.
+    And a line for the log; "": the method orthogonalises nothing."""
+    forms = (c.c_int32 * lib.pride_layout_tensors(layout))()
+    text = c.c_char_p()
+    call("pride_method_matrices", c.byref(make_options(method, options)), layout, forms,
+         c.byref(text))
+    return list(forms), text.value.decode()
 
 
 def make_options(method, options, groups=(), **values):

@@ -134,7 +134,7 @@ def _groups(optimizer, saved):
             raise ValueError("loaded state dict contains a parameter group that doesn't match the "
                              "size of optimizer's group")
     values = [{k: copy.deepcopy(v) for k, v in g.items()
-               if k not in ("params", "param_names", ABOUT)} for g in groups]
+               if k not in ("params", "param_names", "matrix", ABOUT)} for g in groups]
     for g, group in enumerate(values):
         optimizer._group_values({**optimizer.defaults, **group}, g)
         for name in ("lr", "weight_decay", "eps"):
@@ -290,7 +290,8 @@ def pickled(optimizer, for_file=True):
     names = [optimizer._name(p, g, i) for g, group in enumerate(optimizer.param_groups)
              for i, p in enumerate(group["params"])]
     return {"defaults": optimizer.defaults, "param_groups": optimizer.param_groups,
-            "settings": settings, "names": names, "saved": saved}
+            "settings": settings, "names": names, "saved": saved,
+            "matrices": optimizer._matrices.pickled(optimizer.param_groups)}
 
 
 def unpickle(optimizer, state):
@@ -302,6 +303,7 @@ def unpickle(optimizer, state):
     optimizer._names = {}
     for p, name in zip(params, state["names"]):
         optimizer._names.setdefault(id(p), name)
+    optimizer._matrices.unpickle(params, state["matrices"])
     optimizer._saved = state["saved"]
     # the caller sees the state that the first operation will load
     optimizer.state = collections.defaultdict(dict)

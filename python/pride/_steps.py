@@ -340,6 +340,7 @@ class Steps(Joining):
                                   "that the optimizer was made with; use add_param_group(), or "
                                   "make a new optimizer")
         self._check_maximize()
+        self._matrices.check(self.param_groups)
         for g, group in enumerate(self.param_groups):
             values = self._group_values(group, g)
             if bytes(values) != self._sent_groups[g]:

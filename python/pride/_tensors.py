@@ -224,13 +224,14 @@ class Slot:
     """One parameter, as it was when the optimizer was made."""
 
     __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "offset", "first",
-                 "whole", "mean", "place")
+                 "whole", "mean", "place", "as_matrix")
 
     def __init__(self, name, param, group, first):
         self.name, self.param, self.group, self.whole = name, param, group, None
         self.first = first  # its offset in the layout of the whole model
         self.mean = False  # with nodes, for this rank's tensors: the node's mean gradient, or None
         self.place = HOST  # where the method runs
+        self.as_matrix = library.BY_NAME
         self._measure()
 
     def _measure(self):
@@ -263,7 +264,7 @@ class Slot:
 
     @property
     def spec(self):
-        return self.name, tuple(self.shape), self.group
+        return self.name, tuple(self.shape), self.group, self.as_matrix
 
     @property
     def first_coord(self):

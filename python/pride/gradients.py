@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from . import _hooks
+from ._matrices import remember
 from ._tensors import is_sharded
 from ._world import MpiWorld, current_mpi_world
 from .errors import InvalidArgument
@@ -20,8 +21,8 @@ def local_gradients(model: torch.nn.Module) -> torch.nn.Module:
     An empty communication hook replaces the all-reduce. The rest of DDP still works (equal initial
     values, buffers, ``find_unused_parameters``). A parameter that backward did not reach on a rank
     counts as unused there, although DDP gives it a gradient of zeros. Plain modules do not need it.
-    Call it once before the first backward, and before making the optimizer, so that errors name the
-    model's parameters. Returns the model.
+    Call it once before the first backward, and before making the optimizer, which then has the
+    names of the model's parameters and the types of its modules. Returns the model.
     """
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
         raise TypeError(f"local_gradients: {type(model).__name__} is not a "
@@ -29,6 +30,7 @@ def local_gradients(model: torch.nn.Module) -> torch.nn.Module:
     from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 
     model.register_comm_hook(None, noop_hook)
+    remember(model.module)
     model.pride_watches = _hooks.Watches(
         (name, p) for name, p in model.module.named_parameters() if p.requires_grad)
     return model

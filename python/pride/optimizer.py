@@ -30,7 +30,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
     ranks and then stay so, bit for bit.
 
     Args:
-        params: parameters, ``(name, parameter)`` pairs, or dicts of groups, as in torch.
+        params: parameters, ``(name, parameter)`` pairs, or dicts of groups, as in torch. A group
+            with ``"matrix"`` True or False decides for its tensors whether a method that
+            orthogonalises matrices treats them as such.
         lr, betas, eps, weight_decay: default: those of the method. Weight decay is decoupled; it
             also changes a parameter that no rank has used in a step, except with
             ``requires_grad=False``. ``betas`` has as many values as the method has.
@@ -207,13 +209,12 @@ class Optimizer(Construction, torch.optim.Optimizer):
 
         try:
             rows = self._agree("add_param_group", prepare, row)
-            self._same(rows, 0, "names and shapes of the added parameters")
+            self._same(rows, 0, "names, shapes or matrices of the added parameters")
             self._same(rows, 1, "hyper-parameters of the added group")
             self._same(rows, 2, "initial values of the added parameters")
-            specs, first_coords = parts_of(new)
             values = self._group_values(self.param_groups[first], first)
-            self._call("pride_optimizer_add_part", self._handle, library.tensors(specs),
-                       library.coords(first_coords), len(specs), c.byref(values), 1)
+            self._call("pride_optimizer_add_layout", self._handle,
+                       library.make_layout(*parts_of(new)), c.byref(values), 1)
         except BaseException:
             del self.param_groups[first:]
             raise
@@ -221,6 +222,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._sent_groups.append(bytes(values))
         self._first_rates.append(self._first_rate(values))
         self._adopt(new)
+        self._matrices.say(self._world)
         self._checks_left = max(1, self._checks_left)  # ranks compare the new gradients, too
 
     def last_round(self) -> Optional[Dict[str, Any]]:

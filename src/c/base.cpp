@@ -28,6 +28,12 @@ TensorSpec spec_of(const pride_tensor& tensor) {
           .group = tensor.group};
 }
 
+std::vector<TensorSpec> specs_of(const Layout& layout) {
+  std::vector<TensorSpec> specs;
+  for (const TensorSlot& slot : layout.tensors()) specs.push_back(slot.spec);
+  return specs;
+}
+
 std::vector<TensorSpec> specs_of(const pride_tensor* tensors, const std::uint64_t* first_coords,
                                  std::uint64_t n) {
   PRIDE_CHECK(n == 0 || tensors != nullptr, n, " tensors at NULL");
@@ -61,6 +67,19 @@ int pride_layout_create_part(const pride_tensor* tensors, const uint64_t* first_
   return guarded([&] {
     given(out, "out") = nullptr;
     *out = new pride_layout{pride::Layout(specs_of(tensors, first_coords, n))};
+  });
+}
+int pride_layout_set_matrices(pride_layout* layout, const int32_t* as_matrix, uint64_t n) {
+  return guarded([&] {
+    std::vector<pride::TensorSpec> specs = specs_of(given(layout, "layout").layout);
+    PRIDE_CHECK(n == specs.size(), n, " values, the layout has ", specs.size(), " tensors");
+    PRIDE_CHECK(n == 0 || as_matrix != nullptr, "as_matrix is NULL");
+    for (uint64_t i = 0; i < n; ++i) {
+      PRIDE_CHECK(as_matrix[i] >= PRIDE_BY_NAME && as_matrix[i] <= PRIDE_UNNAMED, "as_matrix of '",
+                  specs[i].name, "' is ", as_matrix[i], ", must be from 0 to ", PRIDE_UNNAMED);
+      specs[i].as_matrix = static_cast<pride::AsMatrix>(as_matrix[i]);
+    }
+    layout->layout = pride::Layout(std::move(specs));
   });
 }
 void pride_layout_destroy(pride_layout* layout) { delete layout; }

@@ -106,6 +106,7 @@ T& given(T* pointer, const char* name) {
 Optimizer& idle(const pride_optimizer* optimizer);
 
 TensorSpec spec_of(const pride_tensor& tensor);
+std::vector<TensorSpec> specs_of(const Layout& layout);
 std::vector<TensorSpec> specs_of(const pride_tensor* tensors, const std::uint64_t* first_coords,
                                  std::uint64_t n);
 ParamGroup group_of(const pride_group& values);

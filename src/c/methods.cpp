@@ -161,6 +161,20 @@ int pride_method_operations(const pride_options* options, const pride_layout* la
   });
 }
 
+int pride_method_matrices(const pride_options* options, const pride_layout* layout, int32_t* forms,
+                          const char** text) {
+  return guarded([&] {
+    const pride::OptimizerOptions all = options_of(given(options, "options"), 1);
+    given(text, "text") = nullptr;
+    thread_local pride::Matrices made;
+    made = pride::matrices_of(all.method, given(layout, "layout").layout, all.options);
+    *text = made.text.c_str();
+    for (std::size_t i = 0; forms != nullptr && i < made.forms.size(); ++i) {
+      forms[i] = static_cast<int32_t>(made.forms[i]);
+    }
+  });
+}
+
 int pride_plan(pride_comm* comm, const pride_options* options, const pride_plan_facts* facts,
                pride_plan_row* row) {
   return guarded([&] {

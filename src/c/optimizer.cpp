@@ -91,6 +91,17 @@ void write(const StepReport& report, pride_optimizer& optimizer, pride_report* o
 
 constexpr std::int64_t kLongestWaitMs = std::int64_t{1000} * 3600 * 24 * 365;
 
+void add_tensors(pride_optimizer* optimizer, std::vector<TensorSpec> tensors,
+                 const pride_group* groups, std::uint64_t n_groups) {
+  Optimizer& all = idle(optimizer);
+  PRIDE_CHECK(n_groups == 0 || groups != nullptr, n_groups, " groups at NULL");
+  std::vector<ParamGroup> more;
+  for (std::uint64_t g = 0; g < n_groups; ++g) more.push_back(group_of(groups[g]));
+  all.add(std::move(tensors), std::move(more));
+  optimizer->buffers.clear();
+  optimizer->params.clear();
+}
+
 }  // namespace
 
 Optimizer& idle(const pride_optimizer* handle) {
@@ -340,15 +351,14 @@ int pride_optimizer_add(pride_optimizer* optimizer, const pride_tensor* tensors,
 int pride_optimizer_add_part(pride_optimizer* optimizer, const pride_tensor* tensors,
                              const uint64_t* first_coords, uint64_t n, const pride_group* groups,
                              uint64_t n_groups) {
-  return guarded([&] {
-    pride::Optimizer& all = idle(optimizer);
-    PRIDE_CHECK(n_groups == 0 || groups != nullptr, n_groups, " groups at NULL");
-    std::vector<pride::ParamGroup> more;
-    for (uint64_t g = 0; g < n_groups; ++g) more.push_back(group_of(groups[g]));
-    all.add(specs_of(tensors, first_coords, n), std::move(more));
-    optimizer->buffers.clear();
-    optimizer->params.clear();
-  });
+  return guarded(
+      [&] { add_tensors(optimizer, specs_of(tensors, first_coords, n), groups, n_groups); });
+}
+
+int pride_optimizer_add_layout(pride_optimizer* optimizer, const pride_layout* layout,
+                               const pride_group* groups, uint64_t n_groups) {
+  return guarded(
+      [&] { add_tensors(optimizer, specs_of(given(layout, "layout").layout), groups, n_groups); });
 }
 
 int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_array* params) {

@@ -2,6 +2,7 @@
 #include "coord/run_message.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 #include <sstream>
@@ -18,6 +19,10 @@ constexpr std::size_t kLongestText = 80;  // letters of a value in a refusal
 constexpr std::ptrdiff_t kBefore = 20;    // letters shown before the first difference
 constexpr const char* kSteps = "steps";   // a setting
 constexpr std::uint64_t kMostBuckets = std::uint64_t{1} << 22;
+
+constexpr std::array kAsMatrix = {"by its name", "yes", "no", "no name"};
+
+std::string text_of(AsMatrix as) { return kAsMatrix[static_cast<std::size_t>(as)]; }
 
 std::string shape_text(const TensorSpec& tensor) {
   std::string text = "[";
@@ -145,7 +150,9 @@ void compare_tensors(const RunDescription& run, const RunDescription& worker, Di
     const TensorSpec &a = run.tensors[i], &b = worker.tensors[i];
     if (all.compare(concat("the name of tensor ", i), a.name, b.name) ||
         all.compare("the shape of " + a.name, shape_text(a), shape_text(b)) ||
-        all.compare("the group of " + a.name, a.group, b.group)) {
+        all.compare("the group of " + a.name, a.group, b.group) ||
+        all.compare("whether it is a matrix, of " + a.name, text_of(a.as_matrix),
+                    text_of(b.as_matrix))) {
       return;
     }
   }
@@ -166,6 +173,7 @@ std::string encode_run(const RunDescription& run, const std::string& id) {
     tensor.set_name(spec.name);
     for (const std::int64_t n : spec.shape) tensor.add_shape(n);
     tensor.set_group(spec.group);
+    tensor.set_as_matrix(static_cast<int>(spec.as_matrix));
   }
   for (const ParamGroup& values : run.groups) {
     Run::Group& group = *message.add_groups();
@@ -196,8 +204,12 @@ RunDescription decode_run(std::string_view bytes) {
                      .settings = message.settings()};
   for (const Run::Option& option : message.options()) run.options[option.name()] = option.value();
   for (const Run::Tensor& tensor : message.tensors()) {
-    run.tensors.push_back(
-        {tensor.name(), {tensor.shape().begin(), tensor.shape().end()}, tensor.group()});
+    PRIDE_CHECK(tensor.as_matrix() >= 0 && tensor.as_matrix() < std::ssize(kAsMatrix),
+                "the run's tensor '", tensor.name(), "' has as_matrix ", tensor.as_matrix());
+    run.tensors.push_back({.name = tensor.name(),
+                           .shape = {tensor.shape().begin(), tensor.shape().end()},
+                           .group = tensor.group(),
+                           .as_matrix = static_cast<AsMatrix>(tensor.as_matrix())});
   }
   for (const Run::Group& group : message.groups()) {
     ParamGroup& values = run.groups.emplace_back();

@@ -185,6 +185,9 @@ class DistributedLion final : public Method {
   }
 
   double matrix_operations() const override { return matrices_ ? matrices_->operations() : 0; }
+  std::vector<MatrixForm> matrices() const override {
+    return matrices_ ? matrices_->forms() : std::vector<MatrixForm>();
+  }
   void describe(MethodInfo& info) const override {
     if (tie_ == Tie::kZero) info.link_bits_down = 2;
   }

@@ -118,6 +118,11 @@ double LocalSteps::matrix_operations() const {
   return outer_->matrix_operations() / static_cast<double>(period_) + rule_->operations();
 }
 
+std::vector<MatrixForm> LocalSteps::matrices() const {
+  auto forms = rule_->matrices();  // equal to the outer method's if both have some: same options
+  return forms.empty() ? outer_->matrices() : forms;
+}
+
 // --- What the outer method sees: every h-th step, and drifts as gradients. ----------------------
 
 Round LocalSteps::outer_round(const Round& round) const {

@@ -51,6 +51,7 @@ class LocalSteps final : public Method {
   std::vector<std::int64_t> exchanging_steps() const override { return fragments_.steps(); }
   void check_can_grow() const override;
   double matrix_operations() const override;
+  std::vector<MatrixForm> matrices() const override;
   StateTable& state() noexcept override { return outer_->state(); }
 
  private:

@@ -140,6 +140,9 @@ class Method : public Server {
   // do not depend on the number of coordinates alone.
   virtual double matrix_operations() const { return 0; }
 
+  // By tensor; empty: the method orthogonalises nothing.
+  virtual std::vector<MatrixForm> matrices() const { return {}; }
+
   // After the last apply of a completed step.
   virtual StepNotes end_step(const StepContext&) { return {}; }
 

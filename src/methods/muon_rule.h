@@ -54,6 +54,7 @@ class MuonRule final : public rules::Rule {
   }
 
   double operations() const override { return matrices_.operations(); }
+  std::vector<MatrixForm> matrices() const override { return matrices_.forms(); }
 
   // x = (1 - lr wd) x - lr scale newton_schulz(u), once the whole gradient is there.
   bool end_piece(std::size_t tensor, std::int64_t step, const StepScalars& s, View x,

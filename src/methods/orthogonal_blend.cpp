@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <sstream>
 
 #include "codecs/hash_keys.h"
@@ -19,28 +21,141 @@ namespace {
 constexpr const char* kNotMatrices = "embed,wte,wpe,lm_head,head,position";
 constexpr const char* kFused = "c_attn,qkv,in_proj,query_key_value";
 
-bool holds_one_of(const std::string& name, const std::string& words) {
-  std::istringstream list(words);
+constexpr std::size_t kMostNames = 8;  // in a text
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  if (text == "none") return words;
+  std::istringstream list(text);
   for (std::string word; std::getline(list, word, ',');) {
     word.erase(0, word.find_first_not_of(' '));
     word.erase(word.find_last_not_of(' ') + 1);
-    if (!word.empty() && name.find(word) != std::string::npos) return true;
+    if (!word.empty()) words.push_back(word);
   }
-  return false;
+  return words;
 }
+
+bool names(const std::string& word, const TensorSlot& slot) {
+  const std::string& name = slot.spec.name;
+  return word[0] == '=' ? name == word.substr(1) : name.find(word) != std::string::npos;
+}
+
+bool names_one_of(const std::vector<std::string>& words, const TensorSlot& slot) {
+  return std::ranges::any_of(words, [&](const std::string& word) { return names(word, slot); });
+}
+
+// The tensor as a matrix, whatever is said of it; or nothing.
+std::optional<Matrix> shape_of(const Layout& layout, std::size_t tensor) {
+  const TensorSlot& slot = layout.tensors()[tensor];
+  if (slot.spec.shape.size() < 2 || slot.n == 0) return {};
+  const auto rows = static_cast<std::size_t>(slot.spec.shape[0]);
+  if (rows == 1 || slot.n == rows) return {};
+  return Matrix{tensor, rows, slot.n / rows};
+}
+
+// Names for a text: "blocks.*.proj.weight (2), head.weight". Numbers between dots become *.
+class Names {
+ public:
+  void add(const std::string& name) {
+    std::istringstream parts(name);
+    std::string pattern;
+    for (std::string part; std::getline(parts, part, '.');) {
+      const bool number = !part.empty() && std::ranges::all_of(part, [](unsigned char letter) {
+        return std::isdigit(letter) != 0;
+      });
+      pattern += concat(pattern.empty() ? "" : ".", number ? "*" : part);
+    }
+    const auto known = std::ranges::find(counts_, pattern, &Count::name);
+    if (known != counts_.end()) {
+      ++known->n;
+    } else {
+      counts_.push_back({pattern, name, 1});
+    }
+  }
+  bool empty() const noexcept { return counts_.empty(); }
+  std::string text() const {
+    std::string text;
+    for (std::size_t i = 0; i < std::min(kMostNames, counts_.size()); ++i) {
+      const auto& [name, first, n] = counts_[i];
+      text += concat(i == 0 ? "" : ", ", n == 1 ? first : concat(name, " (", n, ")"));
+    }
+    if (counts_.size() > kMostNames) text += concat(" and ", counts_.size() - kMostNames, " more");
+    return text;
+  }
+
+ private:
+  struct Count {
+    std::string name, first;
+    std::size_t n = 0;
+  };
+  std::vector<Count> counts_;
+};
 
 }  // namespace
 
-std::vector<Matrix> matrices_of(const Layout& layout, const std::string& words) {
+std::vector<Matrix> matrices_of(const std::string& method, const Layout& layout,
+                                const std::string& words) {
+  const auto no_matrices = words_of(words);
   std::vector<Matrix> matrices;
+  Names unnamed;
   for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
+    const auto matrix = shape_of(layout, i);
     const TensorSlot& slot = layout.tensors()[i];
-    const auto& shape = slot.spec.shape;
-    if (shape.size() < 2 || slot.n == 0 || holds_one_of(slot.spec.name, words)) continue;
-    const auto rows = static_cast<std::size_t>(shape[0]);
-    if (rows > 1 && slot.n / rows > 1) matrices.push_back({i, rows, slot.n / rows});
+    const AsMatrix as = slot.spec.as_matrix;
+    if (!matrix || as == AsMatrix::kNo) continue;
+    if (as == AsMatrix::kUnnamed) unnamed.add(slot.spec.name);
+    if (as == AsMatrix::kByName && names_one_of(no_matrices, slot)) continue;
+    matrices.push_back(*matrix);
   }
+  PRIDE_CHECK(unnamed.empty(), method, ": tensors without a name: ", unnamed.text(),
+              ". They may be matrices, or embeddings and output layers, which are none. Give their "
+              "names, or say what they are: in PyTorch give model.named_parameters(), or "
+              "\"matrix\": True or False in their group");
   return matrices;
+}
+
+void check_words(const std::string& method, const std::map<std::string, std::string>& options,
+                 const Layout& layout) {
+  if (layout.tensors().empty()) return;
+  const std::pair<const char*, const char*> all[] = {{"not_matrices", kNotMatrices},
+                                                     {"fused", kFused}};
+  for (const auto& [option, usual] : all) {
+    const auto defaults = words_of(usual);
+    for (const std::string& word : words_of(options.at(option))) {
+      PRIDE_CHECK(
+          std::ranges::find(defaults, word) != defaults.end() ||
+              std::ranges::any_of(layout.tensors(),
+                                  [&](const TensorSlot& slot) { return names(word, slot); }),
+          method, ": option ", option, ": no tensor's name ",
+          word[0] == '=' ? concat("is '", word.substr(1)) : concat("contains '", word),
+          "'; the first tensor's is '", layout.tensors()[0].spec.name, "'");
+    }
+  }
+}
+
+std::string text_of(const std::string& method, const Layout& layout,
+                    std::span<const MatrixForm> forms) {
+  Names whole, in_three, none;
+  std::size_t n_others = 0, last = forms.size();
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    const std::string& name = layout.tensors()[i].spec.name;
+    const bool could_be = shape_of(layout, i).has_value();
+    if (could_be) last = i;
+    if (forms[i] == MatrixForm::kWhole) whole.add(name);
+    if (forms[i] == MatrixForm::kInThree) in_three.add(name);
+    if (forms[i] == MatrixForm::kNone && could_be) none.add(name);
+    n_others += could_be ? 0 : 1;
+  }
+  std::string text = concat(method, ": matrices: ", whole.empty() ? "none" : whole.text());
+  if (!in_three.empty()) text += concat("; cut in three: ", in_three.text());
+  text += concat("; no matrices: ", none.text(), none.empty() ? "" : " and ", n_others,
+                 " of one dimension");
+  if (last < forms.size() && forms[last] != MatrixForm::kNone &&
+      layout.tensors()[last].spec.as_matrix == AsMatrix::kByName) {
+    text += concat(". If '", layout.tensors()[last].spec.name,
+                   "' makes the model's output, exclude it: it is a matrix by its name alone");
+  }
+  return text;
 }
 
 std::vector<rules::MatrixSpan> parts_of(const Matrix& matrix, bool fused, std::span<float> values) {
@@ -61,7 +176,8 @@ std::vector<MethodOption> OrthogonalBlend::options(const std::string& matrix_sca
            "(above 1: one product per step, 1 float of state)"},
           {"not_matrices", kNotMatrices,
            "words, separated by commas: a tensor whose name contains one of them is not treated "
-           "as a matrix; nor is a tensor with one dimension"},
+           "as a matrix; nor is a tensor with one dimension. =name: the tensor of that name; none: "
+           "no word"},
           {"fused", kFused,
            "words, separated by commas: a matrix is split in three (query, key and value) if its "
            "name contains one of them and its longer side is three times the shorter"},
@@ -85,7 +201,8 @@ OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext&
               "there");
   check_on_host(method, space_, every_ == 1, concat("every = ", every_), "set it to 1, or ");
   const auto rule = word_option(method, ctx, "matrix_scale", {"none", "fan-in", "rms"});
-  const auto matrices = matrices_of(ctx.layout, ctx.options.at("not_matrices"));
+  const auto matrices = matrices_of(method, ctx.layout, ctx.options.at("not_matrices"));
+  const auto fused = words_of(ctx.options.at("fused"));
   if (every_ > 1) factors_ = &state.add("factor", kind);
   if (matrices.empty()) return;
   const std::size_t least = std::ranges::min(matrices, {}, &Matrix::cols).cols;
@@ -96,12 +213,21 @@ OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext&
     auto held = std::make_unique<Held>();
     held->matrix = matrix;
     held->offset = ctx.layout.tensors()[matrix.tensor].offset;
-    held->fused =
-        holds_one_of(ctx.layout.tensors()[matrix.tensor].spec.name, ctx.options.at("fused"));
+    held->fused = names_one_of(fused, ctx.layout.tensors()[matrix.tensor]);
     held->scale = scales[rule];
     held->fault = faults_.get() + matrix.tensor;
     of_tensor_[matrix.tensor] = std::move(held);
   }
+}
+
+std::vector<MatrixForm> OrthogonalBlend::forms() const {
+  std::vector<MatrixForm> forms(of_tensor_.size(), MatrixForm::kNone);
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    if (!of_tensor_[i]) continue;
+    const bool whole = parts_of(of_tensor_[i]->matrix, of_tensor_[i]->fused, {}).size() == 1;
+    forms[i] = whole ? MatrixForm::kWhole : MatrixForm::kInThree;
+  }
+  return forms;
 }
 
 double OrthogonalBlend::operations() const {

@@ -3,7 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,9 +23,21 @@ struct Matrix {
   std::size_t longer() const noexcept { return rows < cols ? cols : rows; }
 };
 
-// Tensors with two dimensions or more that have several rows and columns as matrices, and whose
-// names hold none of the words (for embeddings and output layers). `words`: separated by commas.
-std::vector<Matrix> matrices_of(const Layout& layout, const std::string& words);
+// Tensors with two dimensions or more that have several rows and columns as matrices. AsMatrix
+// decides; by name: those whose names hold none of the words (for embeddings and output layers).
+// `words`: separated by commas; "=name" is a whole name, "none" is no word. Throws InvalidArgument,
+// which begins with `method`, if such a tensor is AsMatrix::kUnnamed.
+std::vector<Matrix> matrices_of(const std::string& method, const Layout& layout,
+                                const std::string& words);
+
+// Throws InvalidArgument if a word of the option is not a default one and names no tensor.
+// `layout`: of the whole model.
+void check_words(const std::string& method, const std::map<std::string, std::string>& options,
+                 const Layout& layout);
+
+// "dlion-muon: matrices: blocks.*.proj.weight (2); in three: ...; no matrices: ..."
+std::string text_of(const std::string& method, const Layout& layout,
+                    std::span<const MatrixForm> forms);
 
 // The parts of a matrix. If it is `fused` (query, key and value, by name) and its longer side is
 // three times the shorter, it is cut in three. Else the matrix is its only part.
@@ -37,6 +51,7 @@ class OrthogonalBlend {
                   StateKind kind);
   static std::vector<MethodOption> options(const std::string& matrix_scale);
 
+  std::vector<MatrixForm> forms() const;  // by tensor
   bool has(std::size_t tensor) const noexcept { return of_tensor_[tensor] != nullptr; }
 
   // The factor on the learning rate of a tensor; 1 if it is no matrix.

@@ -7,6 +7,7 @@
 #include "codecs/frame.h"
 #include "device/device_space.h"
 #include "device/no_device.h"
+#include "methods/orthogonal_blend.h"
 #include "methods/vote_weights.h"
 #include "pride/error.h"
 #include "rules/orthogonalise.h"
@@ -204,6 +205,17 @@ Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& 
 
 double matrix_operations(std::string_view name, const Layout& layout, const CostQuery& query) {
   return Made(name, layout, query).method->matrix_operations();
+}
+
+Matrices matrices_of(std::string_view name, const Layout& layout,
+                     const std::map<std::string, std::string>& options) {
+  const auto all = complete_options(name, options);
+  const std::string method(name);
+  Matrices made{.forms = make_method(name, {layout, 1, all})->matrices(), .text = {}};
+  if (made.forms.empty()) return made;
+  methods::check_words(method, all, layout);
+  made.text = methods::text_of(method, layout, made.forms);
+  return made;
 }
 
 std::vector<BucketRoute> bucket_routes(std::string_view name, const Layout& layout,

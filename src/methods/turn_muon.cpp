@@ -145,6 +145,7 @@ class TurnMuon final : public Method {
   }
 
   double matrix_operations() const override { return method_->matrix_operations(); }
+  std::vector<MatrixForm> matrices() const override { return method_->matrices(); }
   std::size_t frame_bytes() const noexcept override {
     std::size_t bytes = 0;
     for (const Votes& votes : votes_) bytes += votes.wire.capacity_bytes();

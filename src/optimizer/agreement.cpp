@@ -28,21 +28,24 @@ std::string ranks_that_differ(const std::vector<std::uint64_t>& rows, std::size_
 
 namespace {
 
+constexpr const char* kAsMatrix[] = {"", ", a matrix", ", no matrix", ", unnamed"};
+
 std::uint64_t tensor_digest(const TensorSlot& slot) {
   Digest digest;
   digest.text(slot.spec.name).number(static_cast<std::uint64_t>(slot.spec.group));
-  digest.number(slot.to_whole);
+  digest.number(slot.to_whole).number(static_cast<std::uint64_t>(slot.spec.as_matrix));
   for (const std::int64_t e : slot.spec.shape) digest.number(static_cast<std::uint64_t>(e));
   return digest.value();
 }
 
-// "'weight' of shape (3, 4), group 0"
+// "'weight' of shape (3, 4), group 0, no matrix"
 std::string text_of(const TensorSlot& slot) {
   const TensorSpec& spec = slot.spec;
   std::string shape;
   for (const std::int64_t e : spec.shape) shape += concat(shape.empty() ? "" : ", ", e);
   return concat("'", spec.name, "' of shape (", shape, "), group ", spec.group,
-                slot.to_whole != 0 ? concat(", from coordinate ", *spec.first_coord) : "");
+                slot.to_whole != 0 ? concat(", from coordinate ", *spec.first_coord) : "",
+                kAsMatrix[static_cast<std::size_t>(spec.as_matrix)]);
 }
 
 // Throws, naming the first tensor that differs, the same one on every rank. Collective.

@@ -96,6 +96,15 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   method = make_method(
       options.method, {layout, size, options.options, options.nodes, space, options.orthogonalise});
   method->describe(info);
+  // words may name tensors of other parts, and decide nothing if the caller does
+  const auto whole = [](const TensorSlot& slot) { return !slot.spec.first_coord; };
+  const auto by_name = [](const TensorSlot& slot) {
+    return slot.spec.as_matrix == AsMatrix::kByName;
+  };
+  if (std::ranges::all_of(layout.tensors(), whole) &&
+      std::ranges::any_of(layout.tensors(), by_name)) {
+    matrices_of(options.method, layout, options.options);
+  }
   for (std::size_t g = 0; g < options.groups.size(); ++g) {
     groups.push_back(complete_group(options.groups[g], info, static_cast<int>(g)));
   }

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "base/state_table.h"
 #include "base/step.h"
 #include "kernels/space.h"
+#include "pride/layout.h"
 
 namespace pride::rules {
 
@@ -22,6 +24,8 @@ class Rule {
                     Guard guard = nullptr) = 0;
 
   virtual double operations() const { return 0; }  // of a step's matrix products
+  // By tensor; empty: the rule orthogonalises nothing.
+  virtual std::vector<MatrixForm> matrices() const { return {}; }
 
   // Called after step() of each part of a tensor. After the last part it does the work that needs
   // the whole tensor, on x. Returns true if it has changed x in all parts.

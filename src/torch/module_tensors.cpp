@@ -56,7 +56,7 @@ std::vector<NamedParameter> trainable(const std::vector<NamedParameter>& all) {
 Layout make_layout(const std::vector<NamedParameter>& parameters) {
   std::vector<TensorSpec> specs;
   for (const NamedParameter& p : parameters) {
-    specs.push_back({p.name, p.tensor.sizes().vec(), p.group});
+    specs.push_back({p.name, p.tensor.sizes().vec(), p.group, {}, p.as_matrix});
   }
   return Layout(std::move(specs));
 }

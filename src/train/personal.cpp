@@ -12,9 +12,17 @@
 namespace pride::train {
 namespace {
 
-Layout layout_of(std::span<const TensorSlot> slots) {
+// Tensors [begin, end). The method has decided about all which are matrices: its words may name
+// tensors of the other part.
+Layout part_of(const Layout& all, std::size_t begin, std::size_t end,
+               const OptimizerOptions& options) {
+  const auto forms = matrices_of(options.method, all, options.options).forms;
   std::vector<TensorSpec> specs;
-  for (const TensorSlot& slot : slots) specs.push_back(slot.spec);
+  for (std::size_t t = begin; t < end; ++t) {
+    specs.push_back(all.tensors()[t].spec);
+    if (forms.empty()) continue;
+    specs.back().as_matrix = forms[t] == MatrixForm::kNone ? AsMatrix::kNo : AsMatrix::kYes;
+  }
   return Layout(std::move(specs));
 }
 
@@ -61,17 +69,16 @@ std::vector<NamedParameter> personal_last(std::vector<NamedParameter> all,
   return ordered;
 }
 
-Layout common_layout(const Layout& all, std::size_t n_personal) {
-  const std::span<const TensorSlot> slots = all.tensors();
-  return layout_of(slots.first(slots.size() - n_personal));
+Layout common_layout(const Layout& all, std::size_t n_personal, const OptimizerOptions& options) {
+  return n_personal == 0 ? all : part_of(all, 0, all.tensors().size() - n_personal, options);
 }
 
 Personal::Personal(const Layout& all, const Layout& common, const TrainPlan& plan)
     : first_tensor_(common.tensors().size()),
       options_(options_alone(plan.optimizer)),
       alone_(std::move(make_thread_world(1).front())) {
-  const auto own = std::span<const TensorSlot>(all.tensors()).subspan(first_tensor_);
-  optimizer_ = std::make_unique<Optimizer>(*alone_, layout_of(own), options_);
+  optimizer_ = std::make_unique<Optimizer>(
+      *alone_, part_of(all, first_tensor_, all.tensors().size(), plan.optimizer), options_);
 }
 
 std::string Personal::note() const {

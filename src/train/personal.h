@@ -21,8 +21,8 @@ namespace pride::train {
 std::vector<NamedParameter> personal_last(std::vector<NamedParameter> all,
                                           const std::string& patterns, std::size_t& n_personal);
 
-// The layout of the shared tensors, from a layout in that order.
-Layout common_layout(const Layout& all, std::size_t n_personal);
+// The layout of the shared tensors, from a layout in that order. Of options, method and its own.
+Layout common_layout(const Layout& all, std::size_t n_personal, const OptimizerOptions& options);
 
 // The optimizer of the personal tensors, in a world of one: by the method, or by its local rule.
 class Personal {

@@ -128,6 +128,7 @@ class ProgressLine final : public Observer {
     for (const auto& [route, n] : start.routes) {
       note(concat("route: ", route, ", ", n, n == 1 ? " bucket" : " buckets"));
     }
+    if (!start.matrices.empty()) note(start.matrices);
     if (start.step > 0) {
       note(concat("resumed after step ", start.step,
                   start.finished ? ": the run was complete, its results do not change" : ""));

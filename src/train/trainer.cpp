@@ -36,7 +36,8 @@ Worker::Worker(Communicator& comm, const TrainPlan& plan, const Observers& obser
       tensors_(personal_last(named_parameters(*model_, plan.options.decay_all),
                              plan.options.personal, n_personal_)),
       feeds_(make_feeds(comm.rank())),
-      optimizer_(comm, common_layout(tensors_.layout(), n_personal_), optimizer_options()) {
+      optimizer_(comm, common_layout(tensors_.layout(), n_personal_, plan.optimizer),
+                 optimizer_options()) {
   for (int i = 0; i < n_players(); ++i) {
     rounds_.emplace_back(plan, comm.rank() + i, optimizer_.period());
   }
@@ -117,6 +118,8 @@ void Worker::join() {
 
 void Worker::start() {
   RunStart& start = result_.start;
+  start.matrices =
+      matrices_of(plan_.options.method, tensors_.layout(), plan_.optimizer.options).text;
   const std::string& resume = plan_.options.resume;
   std::int64_t ahead = 0;
   tensors_.read([&](auto all) {

@@ -111,6 +111,42 @@ static void test_operations(void) {
   pride_layout_destroy(layout);
 }
 
+static void test_matrices(void) {
+  const int64_t square[] = {8, 8}, qkv[] = {8, 24};
+  const pride_tensor tensors[] = {{.name = "wte", .shape = square, .n_dims = 2},
+                                  {.name = "qkv", .shape = qkv, .n_dims = 2},
+                                  {.name = "out", .shape = square, .n_dims = 2}};
+  pride_layout* layout = NULL;
+  CHECK_OK(pride_layout_create(tensors, 3, &layout));
+  pride_options options;
+  pride_options_init(&options, sizeof options);
+  int32_t forms[] = {-1, -1, -1};
+  const char* text = NULL;
+  CHECK_OK(pride_method_matrices(&options, layout, forms, &text)); /* dlion-vote */
+  CHECK(text[0] == 0 && forms[0] == -1);
+  options.method = "dlion-muon";
+  if (pride_method_matrices(&options, layout, NULL, &text) == PRIDE_OK) {
+    CHECK_TEXT(text, "matrices: out; cut in three: qkv; no matrices: wte and 0");
+    CHECK_OK(pride_layout_set_matrices(
+        layout, (const int32_t[]){PRIDE_MATRIX, PRIDE_BY_NAME, PRIDE_NO_MATRIX}, 3));
+    CHECK_OK(pride_method_matrices(&options, layout, forms, &text));
+    CHECK(forms[0] == PRIDE_FORM_WHOLE && forms[1] == PRIDE_FORM_IN_THREE &&
+          forms[2] == PRIDE_FORM_NONE);
+    CHECK_OK(pride_layout_set_matrices(layout, (const int32_t[]){0, 0, PRIDE_UNNAMED}, 3));
+    CHECK_FAILS(PRIDE_INVALID, "tensors without a name: out",
+                pride_method_matrices(&options, layout, forms, &text));
+  } else {
+    CHECK_TEXT(pride_last_error(), "CBLAS");
+  }
+  CHECK_FAILS(PRIDE_INVALID, "as_matrix of 'qkv' is 4, must be from 0 to 3",
+              pride_layout_set_matrices(layout, (const int32_t[]){0, 4, 0}, 3));
+  CHECK_FAILS(PRIDE_INVALID, "2 values, the layout has 3 tensors",
+              pride_layout_set_matrices(layout, forms, 2));
+  CHECK_FAILS(PRIDE_INVALID, "as_matrix is NULL", pride_layout_set_matrices(layout, NULL, 3));
+  CHECK_FAILS(PRIDE_INVALID, "text is NULL", pride_method_matrices(&options, layout, forms, NULL));
+  pride_layout_destroy(layout);
+}
+
 void test_plans(void) {
   pride_comm* comm = NULL;
   CHECK_OK(pride_comm_threads(1, &comm));
@@ -119,5 +155,6 @@ void test_plans(void) {
   test_first_size(comm);
   test_refusals(comm);
   test_operations();
+  test_matrices();
   pride_comm_destroy(comm);
 }

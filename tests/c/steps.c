@@ -217,7 +217,12 @@ static void add(pride_comm* comm, void* shared) {
   const pride_group group = {0.5, NAN, NAN, NAN, 0};
   CHECK_FAILS(PRIDE_INVALID, "two tensors are named 'a'",
               pride_optimizer_add(m.optimizer, all, 1, NULL, 0));
-  CHECK_OK(pride_optimizer_add(m.optimizer, all + 3, 1, &group, 1));
+  pride_layout* added = NULL;
+  CHECK_OK(pride_layout_create(all + 3, 1, &added));
+  CHECK_FAILS(PRIDE_INVALID, "layout is NULL",
+              pride_optimizer_add_layout(m.optimizer, NULL, &group, 1));
+  CHECK_OK(pride_optimizer_add_layout(m.optimizer, added, &group, 1));
+  pride_layout_destroy(added);
   CHECK_FAILS(PRIDE_INVALID, "512", step_of(&m)); /* the buffers have grown */
   pride_layout* grown = NULL;
   CHECK_OK(pride_layout_create(all, 4, &grown));

@@ -67,13 +67,14 @@ TEST_F(MuonTest, QueryKeyAndValueAreThreeMatrices) {
 
 TEST_F(MuonTest, MatricesAreChosenByShapeAndName) {
   std::vector<std::size_t> found;
-  for (const auto& m : methods::matrices_of(Layout(kTensors), "wte,head")) {
+  for (const auto& m : methods::matrices_of("muon", Layout(kTensors), "wte,head")) {
     found.push_back(m.tensor);
   }
   EXPECT_EQ(found, kMatrices);
-  EXPECT_EQ(methods::matrices_of(Layout(kTensors), " wte, head , ").size(), kMatrices.size());
-  EXPECT_EQ(methods::matrices_of(Layout(kTensors), "").size(), kMatrices.size() + 2);
-  EXPECT_EQ(methods::matrices_of(Layout(kTensors), "w,head,conv").size(), 0u);
+  EXPECT_EQ(methods::matrices_of("muon", Layout(kTensors), " wte, head , ").size(),
+            kMatrices.size());
+  EXPECT_EQ(methods::matrices_of("muon", Layout(kTensors), "").size(), kMatrices.size() + 2);
+  EXPECT_EQ(methods::matrices_of("muon", Layout(kTensors), "w,head,conv").size(), 0u);
 }
 
 // One step of all ranks by the oracle: x moves by lr against the majority of the ranks' signs, here

@@ -12,7 +12,7 @@ extern "C" {
 
 /* This number grows when a function, an enumerator or a last member of a struct is added. Existing
  * ones keep meaning and place as long as the library's name ends in .so.1. */
-#define PRIDE_C_VERSION 9
+#define PRIDE_C_VERSION 10
 
 /* The result of every function that can fail. For all but PRIDE_OK and PRIDE_PENDING,
  * pride_last_error() returns the text. No C++ exception leaves the library. */
@@ -69,6 +69,12 @@ PRIDE_API int pride_layout_create(const pride_tensor* tensors, uint64_t n, pride
  * pride_layout_create(). Since PRIDE_C_VERSION 6. */
 PRIDE_API int pride_layout_create_part(const pride_tensor* tensors, const uint64_t* first_coords,
                                        uint64_t n, pride_layout** out);
+/* Whether methods that orthogonalise matrices (dlion-muon, muon, ...) treat tensor i as one, before
+ * the layout's first use: by its name (unless it holds a word of the option not_matrices), yes (if
+ * it has two dimensions or more, none of them 1), no, or, if the caller made the name up, the
+ * method refuses the tensor. Since PRIDE_C_VERSION 10. */
+enum { PRIDE_BY_NAME = 0, PRIDE_MATRIX = 1, PRIDE_NO_MATRIX = 2, PRIDE_UNNAMED = 3 };
+PRIDE_API int pride_layout_set_matrices(pride_layout* layout, const int32_t* as_matrix, uint64_t n);
 PRIDE_API void pride_layout_destroy(pride_layout* layout); /* NULL is allowed, as everywhere */
 PRIDE_API uint64_t pride_layout_tensors(const pride_layout* layout);
 PRIDE_API uint64_t pride_layout_coords(const pride_layout* layout);    /* without padding */

@@ -181,6 +181,10 @@ PRIDE_API int pride_optimizer_add(pride_optimizer* optimizer, const pride_tensor
 PRIDE_API int pride_optimizer_add_part(pride_optimizer* optimizer, const pride_tensor* tensors,
                                        const uint64_t* first_coords, uint64_t n,
                                        const pride_group* groups, uint64_t n_groups);
+/* The same for the tensors of a layout, with its first_coords and pride_layout_set_matrices().
+ * Since PRIDE_C_VERSION 10. */
+PRIDE_API int pride_optimizer_add_layout(pride_optimizer* optimizer, const pride_layout* layout,
+                                         const pride_group* groups, uint64_t n_groups);
 /* Copies rank 0's parameters to all ranks. Collective. */
 PRIDE_API int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_array* params);
 /* pride_hash() of the parameters given to pride_optimizer_set_parameters(), or of their masters;

@@ -31,6 +31,7 @@ struct NamedParameter {
   std::string name;
   at::Tensor tensor;  // float32, bfloat16 or float16 leaf; ignored if it needs no gradient
   int group = 0;      // TensorSpec::group
+  AsMatrix as_matrix = AsMatrix::kByName;
 };
 
 // Where a method runs. kAuto: on the GPU that holds all parameters; if that is not possible, on the

@@ -98,6 +98,7 @@ struct RunStart {
   Cost cost;                          // per step
   std::map<std::string, int> routes;  // number of buckets per route; empty: one rank
   std::vector<TensorSlot> tensors;
+  std::string matrices;  // Matrices::text
 };
 
 // The result of a run.

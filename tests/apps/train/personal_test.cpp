@@ -68,10 +68,10 @@ class PersonalRuns {
     std::size_t n = 0;
     const auto model = task_->model().make();
     ModuleTensors tensors(personal_last(named_parameters(*model, false), "head.*", n));
-    const Layout common = common_layout(tensors.layout(), n);
+    const OptimizerOptions of_run = make_plan(options, 1, task_).optimizer;
+    const Layout common = common_layout(tensors.layout(), n, of_run);
     EXPECT_EQ(common.tensors().size(), 1U);
-    coordinator_ =
-        std::make_unique<TestCoordinator>(common, make_plan(options, 1, task_).optimizer);
+    coordinator_ = std::make_unique<TestCoordinator>(common, of_run);
     coordinator_->voters = workers;
   }
 
@@ -204,12 +204,13 @@ TEST(PersonalTensors, TakeTheStepsThatTheMethodWouldTake) {
   }
 }
 
+// And its matrices: "bias" names personal tensors only.
 TEST(PersonalTensors, HaveTheMomentumOfTheLocalRule) {
   if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
   std::vector<SafeTensor> heads;
   for (const std::string momentum : {"0.95", "0.5"}) {
     const TrainOptions options = options_of(
-        "local-muon", {"h=2", "local=muon", "not_matrices=none", "local_momentum=" + momentum});
+        "local-muon", {"h=2", "local=muon", "not_matrices=bias", "local_momentum=" + momentum});
     PersonalRuns one(options, 1);
     one.run(options);
     heads.push_back(one.model(0).at("head.weight"));

@@ -1,0 +1,149 @@
+// Which tensors are matrices: by AsMatrix, by name, and what is refused. The oracle is the list.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "methods/registry.h"
+#include "rules/orthogonalise.h"
+#include "support/texts.h"
+#include "support/training.h"
+
+namespace pride::matrices_test {
+namespace {
+
+using enum MatrixForm;
+
+const std::vector<TensorSpec> kModel = {{"wte", {40, 8}},
+                                        {"blocks.0.c_attn", {8, 24}},
+                                        {"blocks.0.proj", {8, 8}},
+                                        {"blocks.0.bias", {8}},
+                                        {"blocks.1.c_attn", {8, 24}},
+                                        {"blocks.1.proj", {8, 8}},
+                                        {"blocks.1.bias", {8}},
+                                        {"proj", {40, 8}}};
+const std::vector<MatrixForm> kByName = {kNone,    kInThree, kWhole, kNone,
+                                         kInThree, kWhole,   kNone,  kWhole};
+constexpr const char* kMethods[] = {"dlion-muon", "dlion-muon-avg", "muon",
+                                    "local-muon", "turn-muon",      "local-vote"};
+
+using Options = std::map<std::string, std::string>;
+
+Options with_muon(const std::string& method, Options options = {}) {
+  if (method == "local-vote") options["local"] = "muon";
+  return options;
+}
+
+std::vector<TensorSpec> changed(std::size_t tensor, AsMatrix as) {
+  auto model = kModel;
+  model[tensor].as_matrix = as;
+  return model;
+}
+
+class MatricesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
+  }
+};
+
+TEST_F(MatricesTest, AreChosenByNameUnlessTheCallerSays) {
+  for (const std::string method : kMethods) {
+    const auto forms = [&](const std::vector<TensorSpec>& model, const Options& options = {}) {
+      return matrices_of(method, Layout(model), with_muon(method, options)).forms;
+    };
+    EXPECT_EQ(forms(kModel), kByName) << method;
+    auto expected = kByName;
+    expected[7] = kNone;
+    EXPECT_EQ(forms(changed(7, AsMatrix::kNo)), expected) << method;
+    EXPECT_EQ(forms(kModel, {{"not_matrices", "wte, =proj"}}), expected) << method;
+    expected[2] = expected[5] = kNone;
+    EXPECT_EQ(forms(kModel, {{"not_matrices", "wte,proj"}}), expected) << method;
+    expected = kByName;
+    expected[0] = kWhole;
+    EXPECT_EQ(forms(changed(0, AsMatrix::kYes)), expected) << method;
+    EXPECT_EQ(forms(kModel, {{"not_matrices", "none"}}), expected) << method;
+    EXPECT_EQ(forms(changed(3, AsMatrix::kYes)), kByName) << method << ": a bias has one dimension";
+    EXPECT_EQ(forms(changed(3, AsMatrix::kUnnamed)), kByName) << method;
+  }
+  EXPECT_TRUE(matrices_of("dlion-vote", Layout(kModel), {}).forms.empty());
+  EXPECT_TRUE(matrices_of("local-vote", Layout(kModel), {}).text.empty());
+}
+
+TEST_F(MatricesTest, ALineTellsThem) {
+  EXPECT_EQ(matrices_of("dlion-muon", Layout(kModel), {}).text,
+            "dlion-muon: matrices: blocks.*.proj (2), proj; cut in three: blocks.*.c_attn (2); "
+            "no matrices: wte and 2 of one dimension. If 'proj' makes the model's output, exclude "
+            "it: it is a matrix by its name alone");
+  EXPECT_EQ(matrices_of("muon", Layout(changed(7, AsMatrix::kNo)), {{"fused", "none"}}).text,
+            "muon: matrices: blocks.*.c_attn (2), blocks.*.proj (2); no matrices: wte, proj and 2 "
+            "of one dimension");
+  std::vector<TensorSpec> many;
+  for (char letter = 'a'; letter <= 'k'; ++letter) {
+    many.push_back({std::string(1, letter), {2, 2}, 0, {}, AsMatrix::kYes});
+  }
+  EXPECT_EQ(matrices_of("muon", Layout(many), {}).text,
+            "muon: matrices: a, b, c, d, e, f, g, h and 3 more; no matrices: 0 of one dimension");
+}
+
+// In matrices_of(), and in the constructor on every rank.
+TEST_F(MatricesTest, AWordThatNamesNoTensorIsRefused) {
+  for (const std::string method : kMethods) {
+    const std::pair<Options, const char*> cases[] = {
+        {{{"not_matrices", "wte,hd"}}, "option not_matrices: no tensor's name contains 'hd'"},
+        {{{"not_matrices", "=blocks"}}, "option not_matrices: no tensor's name is 'blocks'"},
+        {{{"fused", "c_atn"}}, "option fused: no tensor's name contains 'c_atn'"}};
+    for (const auto& [options, text] : cases) {
+      const Options all = with_muon(method, options);
+      texts::expect_error<InvalidArgument>([&] { matrices_of(method, Layout(kModel), all); },
+                                           {text, "the first tensor's is 'wte'"});
+      testing::Training run{.world = 2, .steps = 1};
+      run.options = {.method = method, .options = all};
+      const auto errors = testing::errors_of<InvalidArgument>(
+          2, [&](Communicator& comm) { testing::train_rank(comm, Layout(kModel), run); });
+      ASSERT_EQ(errors.size(), 2u) << method;
+      for (const std::string& error : errors) texts::expect_contains(error, text);
+    }
+  }
+  // a part of a model: the word may name a tensor of another part
+  auto part = kModel;
+  for (TensorSpec& spec : part) spec.first_coord = 0;
+  part.resize(1);
+  testing::Training run{.world = 1, .steps = 1};
+  run.options = {.method = "dlion-muon", .options = {{"not_matrices", "c_attn"}}};
+  EXPECT_EQ(testing::train(Layout(part), run).size(), 1u);
+}
+
+TEST_F(MatricesTest, ATensorWithoutANameIsRefused) {
+  for (const std::string method : kMethods) {
+    auto model = changed(1, AsMatrix::kUnnamed);
+    model[4].as_matrix = AsMatrix::kUnnamed;
+    testing::Training run{.world = 2, .steps = 1};
+    run.options = {.method = method, .options = with_muon(method)};
+    const auto errors = testing::errors_of<InvalidArgument>(
+        2, [&](Communicator& comm) { testing::train_rank(comm, Layout(model), run); });
+    ASSERT_EQ(errors.size(), 2u) << method;
+    for (const std::string& error : errors) {
+      texts::expect_contains(error, {"tensors without a name: blocks.*.c_attn (2)", "\"matrix\""});
+    }
+    run.options = {.method = "dlion-vote"};
+    EXPECT_EQ(testing::train(Layout(model), run).size(), 2u);
+  }
+}
+
+TEST_F(MatricesTest, RanksAgreeOnThem) {
+  testing::Training run{.world = 2, .steps = 1};
+  run.options = {.method = "dlion-muon"};
+  const auto errors = testing::errors_of<InvalidArgument>(2, [&](Communicator& comm) {
+    testing::train_rank(comm, Layout(changed(2, comm.rank() == 0 ? AsMatrix::kYes : AsMatrix::kNo)),
+                        run);
+  });
+  ASSERT_EQ(errors.size(), 2u);
+  for (const std::string& error : errors) texts::expect_contains(error, "'blocks.0.proj' of shape");
+  EXPECT_TRUE(std::ranges::any_of(errors, [](const std::string& error) {
+    return error.find("group 0, no matrix") != error.npos;
+  }));
+}
+
+}  // namespace
+}  // namespace pride::matrices_test
