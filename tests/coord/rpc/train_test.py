@@ -49,48 +49,77 @@ def says_that_nobody_listens(pride):
     return good or print("alone:", done.stderr)
 
 
+def votes_of(coordinator, name):
+    return sum(voter["name"] == name for event in coordinator.events("round") for voter in event["voters"])
+
+
 def main():
-    pride = sys.argv[1]
+    pride, vote = sys.argv[1], sys.argv[2] == "dlion-vote"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         make_certificates(pride, folder / "certs")
-        coordinator = Coordinator(pride, folder / "journal", "--certs", str(folder / "certs/server"),
-                                  "--dead-after", "3", "--most-grace", "2", "--parameters-every", "20")
         # what no method changes is shown with one
-        vote = sys.argv[2] == "dlion-vote"
-        said = not vote or says_that_nobody_listens(pride) and ends_while_it_waits(pride, folder / "lonely")
+        wrong = ["said"] if vote and not (says_that_nobody_listens(pride) and
+                                          ends_while_it_waits(pride, folder / "lonely")) else []
+        flags = ["--certs", str(folder / "certs/server"), "--dead-after", "3", "--most-grace", "2",
+                 "--parameters-every", "20", "--min-workers"]
+        # rounds stand still while a worker of the least number is stopped or missing: without that a
+        # fast worker would end the run before another one has started
+        coordinator = Coordinator(pride, folder / "journal", *flags, "3")
         coordinator.start()
-        workers = [Worker([pride, "train", *FLAGS, "--coordinator", f"localhost:{coordinator.port}",
-                           "--certificates", str(folder / "certs/workers" / site), "--out", str(folder / site)])
-                   for site in "abc"]
+        a, b, c = workers = [
+            Worker([pride, "train", *FLAGS, "--coordinator", f"localhost:{coordinator.port}", "--certificates",
+                    str(folder / "certs/workers" / site), "--out", str(folder / site)]) for site in "abc"]
+
+        def wait_for(what, is_so):
+            def is_so_now():
+                ended = [w for w in workers if w.process and w.process.poll() is not None]
+                if ended:
+                    raise RuntimeError(f"{what}: ended: {[(w.command[-3:], w.process.communicate()) for w in ended]}")
+                return is_so()
+            wait_until(what, is_so_now, PATIENCE_S)
+
         try:
-            for worker in workers:
-                worker.start()
-            wait_until("all have joined", lambda: len(coordinator.events("joined")) >= 3, PATIENCE_S)
-            workers[1].signal(signal.SIGSTOP)  # the run would be over before the second process is there
-            twice = subprocess.run([*workers[1].command, "--overwrite"], capture_output=True, text=True,
-                                   timeout=PATIENCE_S)
-            workers[1].signal(signal.SIGCONT)
-            said = said and "uses this folder" in twice.stderr
-            workers[0].kill()
-            wait_until("rounds without a", lambda: last_round(coordinator) > 30, PATIENCE_S)
-            workers[0].command.append("--overwrite")
-            workers[0].start()
-            wait_until("rounds with a", lambda: last_round(coordinator) > 50, PATIENCE_S)
+            a.start()
+            b.start()
+            wait_for("a and b have joined", lambda: len(coordinator.events("joined")) >= 2)
+            b.signal(signal.SIGSTOP)
+            c.start()
+            wait_for("c has joined", lambda: len(coordinator.events("joined")) >= 3)
+            twice = subprocess.run([*b.command, "--overwrite"], capture_output=True, text=True, timeout=PATIENCE_S)
+            if "uses this folder" not in twice.stderr:
+                wrong.append(f"a second process in b's folder: {twice.stderr}")
+            a.kill()
+            a.process = None
+            b.signal(signal.SIGCONT)
             coordinator.kill()
+            coordinator.flags = (*flags, "2")
             time.sleep(0.5)  # the others have failed to connect by then
             coordinator.start()
+            wait_for("rounds without a", lambda: last_round(coordinator) > 30)
+            c.signal(signal.SIGSTOP)
+            before = votes_of(coordinator, "a")
+            a.command.append("--overwrite")
+            a.start()
+            wait_for("rounds with a", lambda: votes_of(coordinator, "a") > before + 5)
+            coordinator.kill()
+            killed_at = last_round(coordinator)
+            time.sleep(0.5)
+            coordinator.start()
+            c.signal(signal.SIGCONT)
             hashes = [worker.result(PATIENCE_S)["param_hash"] for worker in workers]
             code = coordinator.stop()
-            said = said and not [e for e in coordinator.events("refused") if e["kind"] == "handshake"]
+            wrong += [e for e in coordinator.events("refused") if e["kind"] == "handshake"]
             _, records, end = coordinator.journal()
         finally:
             for process in (*workers, coordinator):
-                if process.process.poll() is None:
+                if process.process and process.process.poll() is None:
+                    process.process.send_signal(signal.SIGCONT)
                     process.kill()
-    print("twice:", twice.stderr)
-    print("rounds", len(records), "hashes", hashes, "journal", end, "code", code)
-    return 0 if said and code == 0 and len(records) == STEPS and set(hashes) == {end["params_hash"]} else 1
+    print("killed at round", killed_at, "rounds", len(records), "hashes", hashes, "journal", end, "code", code)
+    print("wrong:", *wrong, sep="\n")
+    good = not wrong and code == 0 and len(records) == STEPS and set(hashes) == {end["params_hash"]}
+    return 0 if good and killed_at < STEPS - 1 else 1
 
 
 if __name__ == "__main__":
