@@ -7,7 +7,7 @@ import traceback
 
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory
 
-C_VERSION = 9
+C_VERSION = 10
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -117,6 +117,7 @@ _FUNCTIONS = {
     "pride_options_init": ("void", [_options, _u32]),
     "pride_optimizer_create": (None, [_handle, _handle, _options, _out]),
     "pride_coordinator_connect": (None, [c.POINTER(CoordinatorAddress), _out]),
+    "pride_coordinator_interrupt": ("void", [_handle]),
     "pride_optimizer_create_worker": (None, [_handle, _handle, _options, _string, _out]),
     "pride_optimizer_round": (None, [_handle, _round]),
     "pride_optimizer_set_parameters": (None, [_handle, _array, _u64]),
