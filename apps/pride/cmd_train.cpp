@@ -123,8 +123,7 @@ CoordinatorAddress address_of(const TrainOptions& o) {
                              .name = o.worker_name,
                              .secret_file = {},
                              .patience = std::chrono::ceil<std::chrono::milliseconds>(patience),
-                             .on_notice = {},
-                             .gives_up = interrupted};
+                             .on_notice = {}};
   const bool named = !o.worker_name.empty() || !o.certificates.empty();
   if (!named) address.name = name_of_process();
   if (named && !o.out.empty()) {
@@ -140,7 +139,13 @@ bool train_with_coordinator(const TrainOptions& options) {
     for (const auto& observer : observers) observer->on_notice(text);
   };
   const Connect connect = [&] { return connect_coordinator(address); };
-  return run_worker(options, connect, nullptr, observers).interrupted;
+  try {
+    return run_worker(options, connect, nullptr, observers).interrupted;
+  } catch (const CommError& error) {  // before its first step
+    if (!interrupted()) throw;
+    std::cerr << "pride: " << error.what() << std::endl;
+    return true;
+  }
 }
 #else
 bool train_with_coordinator(const TrainOptions&) {

@@ -72,7 +72,7 @@ struct RunLength {
 
 // Calls block, with the implementation's time-outs and retries. They throw CommError, naming the
 // coordinator and the round, if it cannot be reached in that time or refuses this worker for good.
-// Only one thread may call.
+// Only one thread may call, except for interrupt().
 class CoordinatorClient {
  public:
   virtual ~CoordinatorClient() = default;
@@ -102,6 +102,10 @@ class CoordinatorClient {
   // The run's length according to the newest result of the calls above. It determines the rates of
   // the open round, so workers have equal rates even after an operator changes it.
   virtual RunLength length() const { return {}; }
+
+  // Ends the call in progress, within a second: it and later calls throw CommError. Any thread may
+  // call it, and repeat it. By default calls do not wait, and it does nothing.
+  virtual void interrupt() {}
 
   virtual Traffic traffic() const = 0;  // bytes of messages, without TLS, HTTP/2 and TCP
 };

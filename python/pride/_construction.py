@@ -28,7 +28,7 @@ from ._matrices import Matrices
 from ._nodes import find_nodes
 from ._outside import Outside, digests, hashes, listed_names, named
 from ._parts import SumOfParts
-from ._world import Alone, listed, make_world
+from ._world import Coordinated, listed, make_world
 from .errors import InvalidArgument
 from .methods import method_info
 
@@ -171,7 +171,7 @@ class Construction(VirtualWorkers, Steps):
         coordinator = s["coordinator"]
         if coordinator is not None and s["process_group"] is not None:
             raise InvalidArgument("pride: coordinator and process_group: give one of them")
-        self._world = Alone(timeout) if coordinator is not None else make_world(
+        self._world = Coordinated(timeout) if coordinator is not None else make_world(
             s["process_group"], timeout)
         self._voters = self._world
         if s.get("node_group") is not None:
@@ -264,9 +264,9 @@ class Construction(VirtualWorkers, Steps):
             host_port=s["coordinator"].encode(), name=name and name.encode(), notice=_warn,
             certificates=s["certificates"] and os.fsencode(s["certificates"]),
             patience_ms=int(1000 * s["timeout"]))
-        line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
-        return library.Handle("optimizer", "pride_optimizer_create_worker", line, layout,
-                              c.byref(options), None, parents=(self._world, line))
+        self._world.line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
+        return library.Handle("optimizer", "pride_optimizer_create_worker", self._world.line, layout,
+                              c.byref(options), None, parents=(self._world, self._world.line))
 
     def _adopt(self, new):
         """Passes the parameters' addresses to libpride and makes the views of the state."""

@@ -119,6 +119,7 @@ _FUNCTIONS = {
     "pride_options_init": ("void", [_options, _u32]),
     "pride_optimizer_create": (None, [_handle, _handle, _options, _out]),
     "pride_coordinator_connect": (None, [c.POINTER(CoordinatorAddress), _out]),
+    "pride_coordinator_interrupt": ("void", [_handle]),
     "pride_optimizer_create_worker": (None, [_handle, _handle, _options, _string, _out]),
     "pride_optimizer_round": (None, [_handle, _round]),
     "pride_optimizer_set_parameters": (None, [_handle, _array, _u64]),

@@ -95,6 +95,42 @@ class Alone(_NativeWorld):
         self.handle = library.Handle("comm", "pride_comm_threads", 1)
 
 
+class Coordinated(Alone):
+    """One worker of a coordinator."""
+
+    line = None  # the connection, once there is one
+
+    def call(self, name, *arguments):
+        """Joins in a thread, so that the interpreter handles signals during the wait."""
+        if name != "pride_optimizer_broadcast":
+            return super().call(name, *arguments)
+        answers, done = [], threading.Event()
+
+        def work():
+            try:
+                answers.append((library.call(name, *arguments), None))
+            except BaseException as error:  # raised below
+                answers.append((None, error))
+            done.set()
+
+        _in_thread(work)
+        try:
+            while not done.wait(SLICE_S):
+                pass
+        except BaseException as interrupt:  # Ctrl-C
+            self.fail(type(interrupt).__name__)
+            done.wait()
+            raise
+        answer, error = answers[0]
+        if error is not None:
+            raise error
+        return answer
+
+    def fail(self, reason):
+        if self.line is not None:
+            library.lib.pride_coordinator_interrupt(self.line)
+
+
 class World(_NativeWorld):
     """This rank in a process group, with failure propagation over the group's store."""
 

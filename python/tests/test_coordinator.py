@@ -1,5 +1,7 @@
 # Workers of a coordinator, `pride serve` of models.BUILD.
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
+import signal
 import subprocess
 import threading
 
@@ -16,17 +18,23 @@ needs_program = pytest.mark.skipif(
     reason=f"no {PROGRAM}, or no libpride_coord.so in the package")
 
 
-@pytest.fixture
-def coordinator(tmp_path):
-    """host:port of a coordinator."""
+def serve(folder, *flags):
+    """A coordinator's process, and its host:port."""
     served = subprocess.Popen(
-        [str(PROGRAM), "serve", "--dir", str(tmp_path / "journal"), "--listen", "127.0.0.1:0"],
+        [str(PROGRAM), "serve", "--dir", str(folder / "journal"), "--listen", "127.0.0.1:0", *flags],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     ready = served.stdout.readline()
     assert ready.startswith("ready: "), ready + served.stdout.read()
     drain = threading.Thread(target=served.stdout.read, daemon=True)
     drain.start()
-    yield ready.split()[1].rstrip(",")
+    return served, ready.split()[1].rstrip(",")
+
+
+@pytest.fixture
+def coordinator(tmp_path, request):
+    """host:port of a coordinator with the flags of the parameter."""
+    served, address = serve(tmp_path, *getattr(request, "param", []))
+    yield address
     served.terminate()
     served.wait(30)
 
@@ -91,6 +99,72 @@ def test_warns_while_the_coordinator_is_out_of_reach():
         with pytest.raises(pride.CommError, match="nothing listens there"):
             pride.DistributedLion(model_of(1).parameters(), coordinator="127.0.0.1:1",
                                   worker_name="a", timeout=6)
+
+
+class Stop(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def stopped_after(seconds):
+    """A spot instance's SIGTERM handler, with another signal."""
+    def stop(*_):
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with pytest.raises(Stop):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@needs_program
+@pytest.mark.parametrize("coordinator", [["--min-workers", "2"]], indirect=True)
+def test_a_handler_that_raises_ends_the_wait_for_a_round_and_keeps_the_momentum(coordinator):
+    model = model_of(1)
+    optimizer = pride.DistributedLion(model.parameters(), lr=1e-2, coordinator=coordinator,
+                                      worker_name="alone", timeout=20)
+    before = [p.detach().clone() for p in model.parameters()]
+    model(torch.ones(8, 40)).square().sum().backward()
+    with stopped_after(1):
+        optimizer.step()
+    state = optimizer.state_dict()
+    assert state["state"][0]["step"] == 0 and state["state"][0]["m.rank0"].abs().max() > 0
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
+    with pytest.raises(pride.CommError, match="was interrupted: Stop"):
+        optimizer.step()
+    optimizer.close()
+    model = model_of(1)
+    again = pride.DistributedLion(model.parameters(), lr=1e-2, coordinator=coordinator,
+                                  worker_name="again", timeout=20)
+    again.load_state_dict(state)
+    assert torch.equal(again.state_dict()["state"][0]["m.rank0"], state["state"][0]["m.rank0"])
+    again.close()
+
+
+@needs_program
+def test_a_handler_that_raises_ends_the_wait_to_join():
+    with stopped_after(1):
+        pride.DistributedLion(model_of(1).parameters(), lr=1e-2, coordinator="127.0.0.1:1",
+                              worker_name="a", timeout=20)
+
+
+@needs_program
+def test_the_momentum_can_be_saved_once_the_coordinator_is_given_up(tmp_path):
+    served, address = serve(tmp_path)
+    model = model_of(1)
+    optimizer = pride.DistributedLion(model.parameters(), lr=1e-2, coordinator=address,
+                                      worker_name="a", timeout=1)
+    served.kill()
+    served.wait()
+    model(torch.ones(8, 40)).square().sum().backward()
+    with pytest.raises(pride.CommError, match="no answer"):
+        optimizer.step()
+    assert optimizer.state_dict()["state"][0]["m.rank0"].abs().max() > 0
+    optimizer.close()
 
 
 @needs_program

@@ -31,8 +31,7 @@ std::shared_ptr<CoordinatorClient> connect(const pride_coordinator_address& a) {
                               .name = text(a.name),
                               .secret_file = text(a.secret_file),
                               .patience = std::chrono::milliseconds(a.patience_ms),
-                              .on_notice = std::move(on_notice),
-                              .gives_up = {}});
+                              .on_notice = std::move(on_notice)});
 #else
   throw InvalidArgument(
       concat("coordinator ", host_port, ": this libpride has no gRPC; use libpride_coord.so"));
@@ -51,6 +50,10 @@ int pride_coordinator_connect(const pride_coordinator_address* address, pride_co
   });
 }
 
+void pride_coordinator_interrupt(pride_coordinator* coordinator) {
+  if (coordinator != nullptr) coordinator->client->interrupt();
+}
+
 void pride_coordinator_destroy(pride_coordinator* coordinator) { delete coordinator; }
 
 int pride_optimizer_create_worker(pride_coordinator* coordinator, const pride_layout* layout,
@@ -64,7 +67,10 @@ int pride_optimizer_create_worker(pride_coordinator* coordinator, const pride_la
     auto alone = std::move(pride::make_thread_world(1).front());
     auto made = std::make_unique<pride::Optimizer>(*alone, given(layout, "layout").layout, all);
     pride::Communicator* comm = alone.get();
-    *out = new pride_optimizer{.comm = comm, .own = std::move(alone), .optimizer = std::move(made)};
+    *out = new pride_optimizer{.comm = comm,
+                               .own = std::move(alone),
+                               .coordinator = std::move(all.coordinator),
+                               .optimizer = std::move(made)};
   });
 }
 

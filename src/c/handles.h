@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "pride/c/pride.h"
+#include "pride/coordinator.h"
 #include "pride/error.h"
 #include "pride/layout.h"
 #include "pride/optimizer.h"
@@ -34,7 +35,8 @@ struct pride_device {
 
 struct pride_optimizer {
   pride::Communicator* comm;
-  std::unique_ptr<pride::Communicator> own = nullptr;  // only for a coordinator's worker
+  std::unique_ptr<pride::Communicator> own = nullptr;  // this and the next only for a worker of a
+  std::shared_ptr<pride::CoordinatorClient> coordinator = nullptr;  // coordinator
   std::unique_ptr<pride::Optimizer> optimizer = nullptr;
   std::vector<pride::StateBuffer> buffers = {};  // the texts of pride_optimizer_state_buffer()
   std::vector<pride::Tensor> params = {};        // of pride_optimizer_set_parameters()

@@ -138,6 +138,7 @@ void pride_optimizer_destroy(pride_optimizer* optimizer) {
   if (optimizer == nullptr) return;
   if (optimizer->finishing.valid()) {
     optimizer->comm->fail("the optimizer was destroyed in the middle of a step");
+    if (optimizer->coordinator) optimizer->coordinator->interrupt();
     optimizer->finishing.wait();
   }
   delete optimizer;

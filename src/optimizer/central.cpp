@@ -136,7 +136,7 @@ Pipeline::Results Central::exchange(View x, StepContext& ctx, std::span<Flight> 
   return answer_.counted ? Pipeline::Results::kApply : Pipeline::Results::kReplay;
 }
 
-std::int64_t Central::finish(View x, std::int64_t round, bool voted, RoundReport& report) {
+void Central::finish(View x, std::int64_t& round, bool voted, RoundReport& report) {
   if (!voted) {
     answer_ = client_->wait(round);
     record_ = read(answer_.record, round, where(round));
@@ -149,11 +149,11 @@ std::int64_t Central::finish(View x, std::int64_t round, bool voted, RoundReport
   report.voters = static_cast<int>(record_.voters.size());
   report.counted = answer_.counted;
   report.why_not = answer_.why_not;
-  const std::int64_t done = other_parameters_ ? round : round + 1;
-  if (answer_.wants_parameters && !other_parameters_) give(x, done);
-  if (!other_parameters_ && answer_.open_round <= done) return done;
+  if (!other_parameters_) ++round;
+  if (answer_.wants_parameters && !other_parameters_) give(x, round);
+  if (!other_parameters_ && answer_.open_round <= round) return;
   welcome_ = client_->look();
-  return catch_up(x, done, other_parameters_, report);
+  catch_up(x, round, other_parameters_, report);
 }
 
 // --- Parameters, and rounds that this worker missed. ---------------------------------------------
@@ -187,8 +187,7 @@ bool Central::replays_are_fewer_bytes(std::int64_t from) const {
 }
 
 // Brings x from before `round` to before the open round, which welcome_ has.
-std::int64_t Central::catch_up(View x, std::int64_t round, bool take_parameters,
-                               RoundReport& report) {
+void Central::catch_up(View x, std::int64_t& round, bool take_parameters, RoundReport& report) {
   const bool any = welcome_.parameters_round.has_value();
   const auto take_now = [&] {
     if (!any) {
@@ -215,32 +214,31 @@ std::int64_t Central::catch_up(View x, std::int64_t round, bool take_parameters,
           throw CommError(concat(where(round), ": the record is not for the parameters that the ",
                                  "coordinator sent"));
         }
-        round = take_now() - 1;
-        continue;
+        round = take_now();
+        break;
       }
       apply(x, record);
       ++report.replayed;
     }
     welcome_ = client_->look();
   }
-  return round;
 }
 
-std::int64_t Central::join(View x, std::int64_t done) {
+void Central::join(View x, std::int64_t& round) {
   welcome_ = client_->join(description(), options_.vote_weight);
   if (welcome_.number < 0 || welcome_.number >= kMaxWorld) {
     throw CommError(concat("coordinator: this worker's number is ", welcome_.number,
                            ", must be from 0 to ", kMaxWorld - 1));
   }
   voter_.number = static_cast<std::uint16_t>(welcome_.number);
-  if (!welcome_.parameters_round && done == welcome_.open_round) {
-    give(x, done);
+  if (!welcome_.parameters_round && round == welcome_.open_round) {
+    give(x, round);
     welcome_ = client_->look();  // another worker may have sent its parameters first
   }
-  const bool others = welcome_.parameters_round && *welcome_.parameters_round == done &&
+  const bool others = welcome_.parameters_round && *welcome_.parameters_round == round &&
                       welcome_.parameters_hash != hash_of(x);
   RoundReport report;
-  return catch_up(x, done, others, report);
+  catch_up(x, round, others, report);
 }
 
 }  // namespace pride

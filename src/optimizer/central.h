@@ -29,17 +29,18 @@ class Central {
   std::size_t ballot_bytes(std::int64_t round) const { return rounds_.ballot_bytes(round); }
   Traffic traffic() const { return client_ ? client_->traffic() : Traffic{}; }
 
-  // Joins the run. Before, x are the parameters before round `done`. Returns the open round;
-  // afterwards x and the method's state are those before that round. Throws InvalidArgument if the
-  // coordinator has another run, else CommError.
-  std::int64_t join(View x, std::int64_t done);
+  // Joins the run. Before, x are the parameters before this round; afterwards, also if it throws, x
+  // and the method's state are those before `round`: without an error the open one. Throws
+  // InvalidArgument if the coordinator has another run, else CommError.
+  void join(View x, std::int64_t& round);
 
-  // Between encode and apply: votes, waits, and reads the record. `x` are the parameters.
+  // Between encode and apply: votes, waits, and reads the record. `x` are the parameters, which it
+  // does not change.
   Pipeline::Results exchange(View x, StepContext& ctx, std::span<Flight> flights);
 
-  // Ends a round. `voted`: exchange() was called; false: a gradient is not finite. Returns the next
-  // round; afterwards x are the parameters before it.
-  std::int64_t finish(View x, std::int64_t round, bool voted, RoundReport& report);
+  // Ends a round. `voted`: exchange() was called; false: a gradient is not finite. Afterwards, also
+  // if it throws, x are the parameters before `round`.
+  void finish(View x, std::int64_t& round, bool voted, RoundReport& report);
 
   // Applies the record to x, the parameters before that round. Throws CommError, beginning with
   // `where`, unless it is this run's record of that round, with the hash of x.
@@ -57,7 +58,7 @@ class Central {
   void give(View x, std::int64_t round);
   std::int64_t take(View x);
   bool replays_are_fewer_bytes(std::int64_t from) const;
-  std::int64_t catch_up(View x, std::int64_t round, bool take_parameters, RoundReport& report);
+  void catch_up(View x, std::int64_t& round, bool take_parameters, RoundReport& report);
 
   const Layout& layout_;
   Method& method_;

@@ -142,10 +142,9 @@ void Optimizer::replay(const Parameters& params, std::span<const std::byte> reco
 // A worker in the middle of a period drops its local steps if it has missed a round.
 void Optimizer::Impl::join() {
   PRIDE_CHECK(refusal.empty(), "optimizer: broadcast() after a step that failed: ", refusal);
-  const std::int64_t done = steps_done / central->period();
   try {
-    const std::int64_t open = central->join(parameters->view(), done);
-    if (open != done) steps_done = open * central->period();
+    by_rounds(steps_done / central->period(),
+              [&](std::int64_t& round) { central->join(parameters->view(), round); });
   } catch (const CommError& e) {
     refusal = e.what();
     throw;

@@ -95,6 +95,20 @@ struct Optimizer::Impl {
       throw;
     }
   }
+  // Central changes the parameters by whole rounds, so steps_done is theirs also after an error.
+  template <typename Body>
+  void by_rounds(std::int64_t first, Body&& body) {
+    std::int64_t round = first;
+    is_whole = true;
+    try {
+      body(round);
+    } catch (...) {
+      if (round != first) steps_done = round * central->period();
+      throw;
+    }
+    if (round != first) steps_done = round * central->period();
+    is_whole = false;
+  }
   void leave() noexcept;
   bool skips_non_finite() const {
     return options.non_finite == NonFinitePolicy::kSkip || loss_scale.used;
@@ -134,6 +148,7 @@ struct Optimizer::Impl {
   bool in_step = false;
   bool params_checked = false;  // all ranks had equal parameters at the start
   std::string refusal;          // why further steps are refused; empty: they are not
+  bool is_whole = false;        // after an error: parameters and state are those of steps_done
 
   // of the current step
   StepContext ctx;

@@ -102,7 +102,7 @@ StateDict Optimizer::save(int worker) const {
 
 StateDict Optimizer::Impl::save(int worker) {
   PRIDE_CHECK(!in_step, "optimizer: save() in the middle of a step");
-  PRIDE_CHECK(refusal.empty(), "optimizer: save() after a step that failed: ", refusal);
+  PRIDE_CHECK(refusal.empty() || is_whole, "optimizer: save() after a step that failed: ", refusal);
   complete();
   StateDict state;
   state.scalars = {{"version", std::to_string(kStateVersion)},

@@ -112,6 +112,7 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
   PRIDE_CHECK(!workers, "optimizer: with ", n_workers(),
               " virtual workers call hand_over() for each, then step_workers()");
   PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
+  is_whole = false;
   loss_scale = next_scale;
   const GradientView view = view_of(grads);
   set_context(params, "begin_step");
@@ -126,7 +127,10 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
   Pipeline::ExchangeAll all;
   if (ends_round(steps_done)) {
     all = [this](StepContext& step, std::span<Flight> flights) {
-      return central->exchange(parameters->view(), step, flights);
+      is_whole = true;  // without a result nothing is applied
+      const auto results = central->exchange(parameters->view(), step, flights);
+      is_whole = false;
+      return results;
     };
   }
   guarded([&] {
@@ -224,12 +228,15 @@ StepReport Optimizer::Impl::finish() {
   if (!warning.empty()) report.note += (report.note.empty() ? "" : "; ") + warning;
   if (!non_finite || !loss_scale.used) ++steps_done;
   if (ends_round(report.step)) {
+    const std::int64_t first = report.step / central->period();
+    steps_done = report.step;  // until the round is over
     guarded([&] {
-      RoundReport& round = report.round.emplace();
-      steps_done =
-          central->period() *
-          central->finish(parameters->view(), report.step / central->period(), !non_finite, round);
+      by_rounds(first, [&](std::int64_t& round) {
+        central->finish(parameters->view(), round, !non_finite, report.round.emplace());
+      });
     });
+    // the run's parameters may be those of the start of this round
+    if (steps_done == report.step) steps_done = first * central->period();
   }
   publish();
   const Traffic counted = uncounted();

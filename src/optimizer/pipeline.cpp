@@ -136,8 +136,15 @@ bool Pipeline::is_done_with(std::size_t bucket) const {
 
 std::optional<NonFinite> Pipeline::finish() {
   PRIDE_CHECK(ctx_ != nullptr, "pipeline: finish() without begin()");
-  const auto non_finite =
-      reporting([&] { return run_step(); }, [&](const char* why) { abandon(why); });
+  const auto non_finite = reporting([&] { return run_step(); },
+                                    [&](const char* why) {
+                                      // with a coordinator no rank waits for this one, and the
+                                      // state can still be saved
+                                      if (all_)
+                                        ctx_ = nullptr;
+                                      else
+                                        abandon(why);
+                                    });
   ctx_ = nullptr;
   return non_finite;
 }

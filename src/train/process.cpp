@@ -22,9 +22,14 @@ std::atomic<int> g_interrupted = 0;
 std::atomic<int> g_ends_at_once = 0;  // number of objects of that class
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait");
 
+void end_by(int signal) {
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
 void on_interrupt(int signal) {
   g_interrupted = signal;
-  if (g_ends_at_once > 0) std::raise(signal);  // SA_RESETHAND has removed this handler
+  if (g_ends_at_once > 0) end_by(signal);
 }
 
 template <typename Function>
@@ -76,9 +81,11 @@ nlohmann::json thread_facts() {
 void catch_interrupts() {
   struct sigaction action = {};
   action.sa_handler = on_interrupt;
-  // SA_RESETHAND: the second signal has its default effect
-  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM}) {
+  // SIGPIPE: nobody reads the output, as after a broken ssh
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    // SA_RESETHAND: the second signal has its default effect. A lost terminal sends several
+    const bool by_hand = signal == SIGINT || signal == SIGTERM;
+    action.sa_flags = SA_RESTART | (by_hand ? static_cast<int>(SA_RESETHAND) : 0);
     struct sigaction inherited = {};
     sigaction(signal, nullptr, &inherited);
     // ignored signals stay ignored, as under nohup or in a shell's background
@@ -90,7 +97,7 @@ bool interrupted() noexcept { return g_interrupted != 0; }
 
 EndsAtOnce::EndsAtOnce() {
   ++g_ends_at_once;
-  if (interrupted()) std::raise(g_interrupted);
+  if (interrupted()) end_by(g_interrupted);
 }
 
 EndsAtOnce::~EndsAtOnce() { --g_ends_at_once; }

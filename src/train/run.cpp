@@ -1,8 +1,11 @@
 // A run within this process: on threads, or as one worker of a coordinator.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "pride/comm/thread_comm.h"
+#include "pride/coordinator.h"
 #include "pride/error.h"
 #include "pride/train/trainer.h"
 #include "train/process.h"
@@ -10,6 +13,25 @@
 #include "train/settings/settings.h"
 
 namespace pride::train {
+namespace {
+
+// Ends the coordinator's calls after a signal. A handler itself may not lock.
+class Watch {
+ public:
+  explicit Watch(CoordinatorClient& client)
+      : thread_([&client](const std::stop_token& over) {
+          for (int seen = 0; !over.stop_requested(); std::this_thread::sleep_for(kEvery)) {
+            if (interrupted() && ++seen > kPatience) client.interrupt();
+          }
+        }) {}
+
+ private:
+  static constexpr std::chrono::milliseconds kEvery{50};
+  static constexpr int kPatience = 6;  // a round that ends within 0.3 s is not lost
+  std::jthread thread_;
+};
+
+}  // namespace
 
 TrainResult run(const TrainOptions& options, std::shared_ptr<const Task> task,
                 const Observers& observers) {
@@ -35,6 +57,7 @@ TrainResult run_worker(const TrainOptions& options, const Connect& connect,
   TrainPlan plan = make_plan(options, std::max(options.workers, 1), std::move(task));
   check_out_folder(options);
   plan.optimizer.coordinator = connect();
+  const Watch watch(*plan.optimizer.coordinator);
   const auto alone = make_thread_world(1);
   TrainResult result = train_rank(*alone.front(), plan, observers);
   if (result.interrupted) forget_interrupts();

@@ -51,7 +51,15 @@ TrainResult Worker::run() {
   bool stop = false;
   while (!stop && optimizer_.steps_done() < plan_.steps) {
     const std::int64_t before = optimizer_.steps_done();
-    const WorldStep step = take_step();
+    WorldStep step;
+    try {
+      step = take_step();
+    } catch (const CommError& error) {
+      if (control_->size() > 1) throw;
+      end_early(error);
+      if (!interrupted()) throw;
+      break;
+    }
     add(step);
     notify([&](Observer& observer) { observer.on_step(step); });
     check_skips(step);
@@ -239,6 +247,14 @@ void Worker::save_now() {
   with_common([&] {
     save_checkpoint(*control_, plan_, kept(tensors_.parameters()), feeds_[0].ahead(), loss);
   });
+}
+
+// After a step that was interrupted, or whose coordinator is gone: parameters and state are those
+// of steps_done().
+void Worker::end_early(const CommError& error) {
+  result_.steps = optimizer_.steps_done();
+  if (plan_.options.save_every > 0) save_now();
+  if (interrupted()) notify([&](Observer& observer) { observer.on_notice(error.what()); });
 }
 
 void Worker::finish() {

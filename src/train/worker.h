@@ -50,6 +50,7 @@ class Worker {
   void lock_folder();
   void take_folder();
   WorldStep take_step();
+  void check_interrupted(std::int64_t micro) const;
   double backward(Feed& feed, RankStep& mine, bool begins);
   float clip_factor_of(std::span<const ConstTensor> grads) const;
   StepReport step(RankStep& mine, double lr);
@@ -64,6 +65,7 @@ class Worker {
   void evaluate_now();
   void save_now();
   void add(const WorldStep& step);
+  void end_early(const CommError& error);
   void finish();
   // True if workers that skip rounds never get the results of these.
   bool is_stale() const { return plan_.options.absent == "stale" && !rounds_[0].all(); }

@@ -62,6 +62,7 @@ StepReport Worker::step(RankStep& mine, double lr) {
   const bool overlap = plan_.optimizer.overlap && !whole;
   tensors_.zero_grad();
   for (std::int64_t micro = 0; micro <= last; ++micro) {
+    check_interrupted(micro);
     const bool begins = overlap && micro == last;
     mine.loss += backward(feeds_[0], mine, begins) / static_cast<double>(plan_.options.accumulate);
   }
@@ -79,6 +80,12 @@ StepReport Worker::step(RankStep& mine, double lr) {
     if (personal_) personal_->step(lr, factor, all, grads, report);
   });
   return report;
+}
+
+// Between the batches of a long step a worker alone can end at once: nothing has changed yet.
+void Worker::check_interrupted(std::int64_t micro) const {
+  if (micro == 0 || control_->size() > 1 || !interrupted()) return;
+  throw CommError(concat("step ", optimizer_.steps_done() + 1, ": interrupted"));
 }
 
 // The gradients of each virtual worker, one after the other, then the step of all.

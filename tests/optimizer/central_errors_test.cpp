@@ -82,6 +82,51 @@ TEST(CentralWorker, RefusesARecordOfAnotherRound) {
   EXPECT_THROW(workers[0]->step(), CommError);
 }
 
+void interrupt(std::int64_t round, std::vector<std::byte>&) {
+  if (round == 2) throw CommError("interrupted");
+}
+
+// The state is that before the step, with the step's gradient in its momentum.
+TEST(CentralWorker, CanBeSavedAfterAWaitThatWasInterrupted) {
+  for (const OptimizerOptions& options :
+       {options_of("dlion-vote"), options_of("adamw"), options_of("local-vote", {{"h", "2"}})}) {
+    SCOPED_TRACE(options.method);
+    TestCoordinator coordinator(layout(), options);
+    auto workers = joined(coordinator, options, 1);
+    Worker& worker = *workers[0];
+    const std::int64_t period = worker.optimizer().period();
+    worker.steps(3 * period - 1);
+    const std::uint64_t before = worker.hash();
+    coordinator.tamper = interrupt;
+    EXPECT_THROW(worker.step(), CommError);
+    EXPECT_EQ(worker.hash(), before);
+    EXPECT_THROW(worker.step(), InvalidArgument) << "no further steps";
+    const StateDict saved = worker.optimizer().save();
+    EXPECT_EQ(saved.scalars.at("step"), std::to_string(3 * period - 1));
+    coordinator.tamper = nullptr;
+    worker.optimizer().load(saved);
+    worker.join();
+    worker.steps(5 * period);
+    EXPECT_EQ(worker.hash(), testing::replayed_hash(coordinator, options));
+  }
+}
+
+TEST(CentralWorker, CountsTheRoundsThatItReplayedBeforeAnInterrupt) {
+  const OptimizerOptions options = options_of("dlion-vote");
+  TestCoordinator coordinator(layout(), options);
+  auto workers = joined(coordinator, options, 1);
+  workers[0]->steps(4);
+  Worker late(coordinator, 1, options);
+  coordinator.tamper = interrupt;
+  EXPECT_THROW(late.join(), CommError);
+  EXPECT_EQ(late.optimizer().steps_done(), 2);
+  const StateDict saved = late.optimizer().save();
+  coordinator.tamper = nullptr;
+  late.optimizer().load(saved);
+  late.join();
+  EXPECT_EQ(late.hash(), workers[0]->hash());
+}
+
 TEST(Replay, RefusesEveryChangedByteAndChangesNothing) {
   const OptimizerOptions options = options_of("local-vote", {{"h", "2"}});
   TestCoordinator coordinator(layout(), options);

@@ -30,6 +30,11 @@ typedef struct pride_coordinator_address {
 
 PRIDE_API int pride_coordinator_connect(const pride_coordinator_address* address,
                                         pride_coordinator** out);
+/* Ends a call that waits for the coordinator, on any thread, within a second: it and later ones
+ * return PRIDE_COMM_ERROR. The optimizer then makes no further steps, but can still be saved. Since
+ * PRIDE_C_VERSION 10. */
+PRIDE_API void pride_coordinator_interrupt(pride_coordinator* coordinator);
+
 /* Destroy the optimizer first. */
 PRIDE_API void pride_coordinator_destroy(pride_coordinator* coordinator);
 

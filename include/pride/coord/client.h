@@ -34,10 +34,6 @@ struct CoordinatorAddress {
   // Called with a line for the user while the coordinator cannot be reached: after 5 s, then every
   // 10 s. The thread that repeats the call makes it.
   std::function<void(const std::string&)> on_notice = {};
-
-  // For interrupts: called every few seconds while a call waits or is repeated. If it returns true,
-  // the call throws CommError.
-  std::function<bool()> gives_up = {};
 };
 
 // Connects at the first call, join(). Throws InvalidArgument, naming which, if the address, the

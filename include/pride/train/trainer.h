@@ -38,9 +38,9 @@ TrainResult train_rank(Communicator& comm, const TrainPlan& plan, const Observer
 // the first one, and on each thread (torch has a setting per thread).
 void pin_threads();
 
-// After this call SIGINT and SIGTERM stop the run after its step. A second signal ends the process,
-// as the first does while data load. A signal that was ignored when the process started stays
-// ignored.
+// After this call SIGINT, SIGTERM, SIGHUP and SIGPIPE stop the run after its step; that of a
+// coordinator's worker also in a wait. A second SIGINT or SIGTERM ends the process, as the first
+// signal does while data load. A signal that was ignored when the process started stays ignored.
 void catch_interrupts();
 
 }  // namespace pride::train

@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstWait{100};
 constexpr milliseconds kLongestWait{1000};
+constexpr milliseconds kSlice{100};  // until a pause sees stop()
 
 grpc::ChannelArguments channel_arguments() {
   grpc::ChannelArguments arguments;
@@ -85,16 +86,22 @@ std::shared_ptr<grpc::ChannelCredentials> worker_credentials(const std::string& 
 }
 
 Calls::Calls(std::string host_port, std::shared_ptr<grpc::ChannelCredentials> credentials,
-             milliseconds patience, Notice notice, std::function<bool()> gives_up)
+             milliseconds patience, Notice notice)
     : host_port_(std::move(host_port)),
       credentials_(std::move(credentials)),
       patience_(patience),
-      notice_(std::move(notice)),
-      gives_up_(std::move(gives_up)) {}
+      notice_(std::move(notice)) {}
 
-std::shared_ptr<Stub> Calls::stub() {
+bool Calls::is_stopped() {
   const std::lock_guard lock(mutex_);
-  if (stopped_) throw CommError("coordinator " + host_port_ + ": this client has been closed");
+  return stopped_ != nullptr;
+}
+
+std::shared_ptr<Stub> Calls::stub(const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_ != nullptr) {
+    throw CommError(concat("coordinator ", host_port_, ", ", what, ": ", stopped_));
+  }
   if (stub_ == nullptr) {
     channel_ = grpc::CreateCustomChannel(host_port_, credentials_, channel_arguments());
     stub_ = CoordinatorCalls::NewStub(channel_);
@@ -111,7 +118,7 @@ Calls::Active::Active(Calls& calls, grpc::ClientContext& context)
     : calls_(calls), context_(context) {
   const std::lock_guard lock(calls_.mutex_);
   calls_.active_.insert(&context_);
-  if (calls_.stopped_) context_.TryCancel();
+  if (calls_.stopped_ != nullptr) context_.TryCancel();
 }
 
 Calls::Active::~Active() {
@@ -119,30 +126,24 @@ Calls::Active::~Active() {
   calls_.active_.erase(&context_);
 }
 
-void Calls::stop() {
+void Calls::stop(const char* why) {
   const std::lock_guard lock(mutex_);
-  stopped_ = true;
+  stopped_ = why;
   for (grpc::ClientContext* const context : active_) context->TryCancel();
 }
 
 void Calls::resume() {
   const std::lock_guard lock(mutex_);
-  stopped_ = false;
-}
-
-void Calls::check_given_up(const std::string& what) const {
-  if (gives_up_ && gives_up_()) {
-    throw CommError(concat("coordinator ", host_port_, ", ", what, ": interrupted"));
-  }
+  stopped_ = nullptr;
 }
 
 void Calls::wait_after(const grpc::Status& status, Tries& tries) {
+  if (is_stopped()) return;  // the next attempt throws
   const std::string where = concat("coordinator ", host_port_, ", ", tries.what, ": ");
   if (is_final(status)) throw CommError(where + reason_of(status, answered_));
   if (tries.reason.empty() || status.error_message().find(kCutShort) == std::string::npos) {
     tries.reason = reason_of(status, answered_);
   }
-  check_given_up(tries.what);
   const Clock::time_point now = Clock::now();
   // counted from the first failure: waiting for a round's result is no outage
   if (tries.failed == 0 && answered_ &&
@@ -173,10 +174,14 @@ void Calls::pause(milliseconds wait) {
     const std::lock_guard lock(mutex_);
     channel = channel_;
   }
-  if (channel == nullptr || channel->GetState(false) == GRPC_CHANNEL_READY) {
-    std::this_thread::sleep_for(wait);
-  } else {
-    channel->WaitForConnected(std::chrono::system_clock::now() + wait);
+  const bool connects = channel != nullptr && channel->GetState(false) != GRPC_CHANNEL_READY;
+  for (auto left = wait; left.count() > 0 && !is_stopped(); left -= kSlice) {
+    const milliseconds slice = std::min(left, kSlice);
+    if (!connects) {
+      std::this_thread::sleep_for(slice);
+    } else if (channel->WaitForConnected(std::chrono::system_clock::now() + slice)) {
+      return;
+    }
   }
 }
 

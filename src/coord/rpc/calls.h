@@ -30,9 +30,9 @@ class Calls {
  public:
   using Notice = std::function<void(const std::string&)>;
 
-  // `notice` and `gives_up` are those of CoordinatorAddress, for call().
+  // `notice` is that of CoordinatorAddress, for call().
   Calls(std::string host_port, std::shared_ptr<grpc::ChannelCredentials> credentials,
-        std::chrono::milliseconds patience, Notice notice, std::function<bool()> gives_up);
+        std::chrono::milliseconds patience, Notice notice);
 
   // Repeats the call, each attempt with this deadline, until there is a reply. Throws CommError,
   // naming the coordinator and `what`, if the patience ends or the coordinator refuses.
@@ -45,13 +45,12 @@ class Calls {
   bool try_once(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                 const Request& request, std::chrono::milliseconds deadline, Reply& reply);
 
-  // Cancels the calls of all threads. Later calls throw CommError until resume().
-  void stop();
+  // Cancels the calls of all threads. Later calls throw CommError with this reason until resume().
+  void stop(const char* why);
   void resume();
 
-  void check_given_up(const std::string& what) const;  // throws CommError
-
-  // Waits before another attempt: `wait`, or less if the connection is ready sooner.
+  // Waits before another attempt: `wait`, or less if the connection is ready sooner, or after
+  // stop().
   void pause(std::chrono::milliseconds wait);
 
   Traffic traffic() const;
@@ -74,7 +73,8 @@ class Calls {
     grpc::ClientContext& context_;
   };
 
-  std::shared_ptr<Stub> stub();
+  bool is_stopped();
+  std::shared_ptr<Stub> stub(const std::string& what);
   void renew(const std::shared_ptr<Stub>& hanging);
   // Attempts at one call.
   struct Tries {
@@ -88,28 +88,28 @@ class Calls {
   void count_received(std::size_t bytes);
   template <typename Request, typename Reply>
   grpc::Status attempt(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-                       const Request& request, std::chrono::milliseconds deadline, Reply& reply);
+                       const Request& request, const std::string& what,
+                       std::chrono::milliseconds deadline, Reply& reply);
 
   const std::string host_port_;
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   const std::chrono::milliseconds patience_;
   const Notice notice_;
-  const std::function<bool()> gives_up_;
   std::atomic<bool> answered_ = false;  // any call so far
   std::mutex mutex_;                    // guards the next four members
   std::shared_ptr<grpc::Channel> channel_;
   std::shared_ptr<Stub> stub_;
   std::set<grpc::ClientContext*> active_;
-  bool stopped_ = false;
+  const char* stopped_ = nullptr;  // why; null: they are not
   std::atomic<std::uint64_t> bytes_sent_ = 0, bytes_received_ = 0, sent_ = 0, received_ = 0;
 };
 
 template <typename Request, typename Reply>
 grpc::Status Calls::attempt(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                          Reply*),
-                            const Request& request, std::chrono::milliseconds deadline,
-                            Reply& reply) {
-  const std::shared_ptr<Stub> line = stub();
+                            const Request& request, const std::string& what,
+                            std::chrono::milliseconds deadline, Reply& reply) {
+  const std::shared_ptr<Stub> line = stub(what);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + deadline);
   const Active active(*this, context);
@@ -127,7 +127,7 @@ Reply Calls::call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Reque
                   std::chrono::milliseconds deadline) {
   for (Tries tries{.what = what};;) {
     Reply reply;
-    const grpc::Status status = attempt(method, request, deadline, reply);
+    const grpc::Status status = attempt(method, request, what, deadline, reply);
     if (status.ok()) {
       answered_ = true;
       return reply;
@@ -139,7 +139,7 @@ Reply Calls::call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Reque
 template <typename Request, typename Reply>
 bool Calls::try_once(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                      const Request& request, std::chrono::milliseconds deadline, Reply& reply) {
-  return attempt(method, request, deadline, reply).ok();
+  return attempt(method, request, "last call", deadline, reply).ok();
 }
 
 }  // namespace pride::coord

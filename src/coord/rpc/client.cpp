@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr auto kShort = 20s;  // deadline of a call that carries little
 constexpr auto kLong = 120s;  // of a call with a chunk: 70 kbit/s are enough
-constexpr auto kLeave = 2s;   // of the last call
+constexpr auto kLeave = 1s;   // of the last call
 constexpr auto kMoment = 100ms;
 constexpr auto kAskAgainFor = 90s;  // wait after too many registrations
 constexpr auto kPoll = 5s;          // wait of one call for a round
@@ -54,7 +54,7 @@ Client::Client(const CoordinatorAddress& address, std::string name, WorkerSecret
     : name_(std::move(name)),
       secret_(std::move(secret)),
       calls_(address.host_port, worker_credentials(address.certificates), address.patience,
-             address.on_notice, address.gives_up) {}
+             address.on_notice) {}
 
 Client::~Client() {
   {
@@ -62,7 +62,7 @@ Client::~Client() {
     stopping_ = true;
   }
   wake_.notify_all();
-  calls_.stop();
+  calls_.stop("this client has been closed");
   if (!beats_.joinable()) return;  // this client never joined
   beats_.join();
   calls_.resume();
@@ -113,8 +113,7 @@ RegisterReply Client::send_registration() {
     RegisterReply reply = calls_.call(&Stub::Register, registration(), what, kLong);
     take_registration(reply);
     if (reply.refused().find(kTooOften) == std::string::npos || Clock::now() >= until) return reply;
-    calls_.check_given_up(what);
-    std::this_thread::sleep_for(1s);
+    calls_.pause(1s);
   }
 }
 
@@ -275,7 +274,7 @@ void Client::put_parameters(std::int64_t before_round, std::uint64_t hash,
   // two workers began at once, and the other sends its parameters: wait for them. If the other
   // dies, the coordinator accepts this worker's
   while (there.closed && before_round == 0 && !look().parameters_round) {
-    std::this_thread::sleep_for(kMoment);
+    calls_.pause(kMoment);
     there = upload(all, what);
   }
   // a refusal is not this worker's fault: a restarted coordinator has lost its request
@@ -315,7 +314,6 @@ WaitRoundReply Client::wait_for(std::int64_t round, bool abstains) {
   request.set_wait_ms(static_cast<std::uint32_t>(std::chrono::milliseconds(kPoll).count()));
   WaitRoundReply reply = ask(&Stub::WaitRound, request, what, kPoll + kShort);
   refuse(what, reply.refused());
-  if (!reply.closed()) calls_.check_given_up(what);
   return reply;
 }
 

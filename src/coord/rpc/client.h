@@ -32,6 +32,7 @@ class Client final : public CoordinatorClient {
                       std::span<const float> params) override;
   CoordinatorWelcome look() override;
   RunLength length() const override { return length_; }
+  void interrupt() override { calls_.stop("interrupted"); }
   Traffic traffic() const override { return calls_.traffic(); }
 
  private:

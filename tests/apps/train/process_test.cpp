@@ -25,6 +25,16 @@ TEST(Interrupts, LeaveIgnoredWhatWasInheritedAsIgnored) {
   train::forget_interrupts();  // or the next run in this process would stop at once
 }
 
+// A terminal that is gone may send several, and every write to it is a SIGPIPE.
+TEST(Interrupts, OfALostTerminalDoNotEndTheProcess) {
+  const auto body = [] {
+    catch_interrupts();
+    for (const int signal : {SIGHUP, SIGPIPE, SIGHUP, SIGPIPE}) std::raise(signal);
+    std::_Exit(interrupted() ? 0 : 1);
+  };
+  EXPECT_EXIT(body(), ::testing::ExitedWithCode(0), "");
+}
+
 // Data may take minutes to load: the signal does not wait for them.
 TEST(Interrupts, EndTheProcessAtOnceWhileDataLoad) {
   const auto load = [] {

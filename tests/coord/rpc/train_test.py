@@ -24,20 +24,31 @@ def make_certificates(pride, folder):
 
 
 def ends_while_it_waits(pride, folder):
-    """A worker that waits for others ends on an interrupt, and so does one whose coordinator is gone."""
-    coordinator = Coordinator(pride, folder, "--min-workers", "2")
+    """A worker that waits for others, for its coordinator, or to join it, ends on a signal and
+    leaves a checkpoint with its momentum, from which it resumes."""
+    coordinator = Coordinator(pride, folder / "journal", "--min-workers", "2")
     coordinator.start()
-    for gone in (False, True):
-        worker = Worker([pride, "train", *FLAGS, "--coordinator", f"127.0.0.1:{coordinator.port}"])
-        worker.start()
-        wait_until("it has joined", lambda: len(coordinator.events("joined")) > gone, PATIENCE_S)
-        time.sleep(1)
-        if gone:
+    out = folder / "out"
+    command = [pride, "train", *FLAGS, "--coordinator", f"127.0.0.1:{coordinator.port}", "--worker-name", "a",
+               "--out", str(out), "--save-every", "100000"]
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        worker = Worker(command + (["--resume", str(out)] if out.exists() else []))
+        if number == signal.SIGTERM:  # nothing listens
+            worker.start()
+            while "trying" not in worker.process.stderr.readline():
+                pass
+        else:
+            joined = len(coordinator.events("joined"))
+            worker.start()
+            wait_until("it has joined", lambda: len(coordinator.events("joined")) > joined, PATIENCE_S)
+            time.sleep(1)
+        if number == signal.SIGHUP:
             coordinator.kill()
-        worker.signal(signal.SIGINT)
+        worker.signal(number)
         _, err = worker.process.communicate(timeout=40)
-        if worker.process.returncode == 0 or "interrupted" not in err:
-            print("interrupted worker:", worker.process.returncode, err)
+        saved = out / "checkpoints/step-0/state-rank0.safetensors"
+        if worker.process.returncode != 130 or "interrupted" not in err or not any(saved.read_bytes()[-4000:]):
+            print("interrupted worker:", number, worker.process.returncode, err)
             return False
     return True
 
