@@ -3,7 +3,6 @@
 import atexit
 import collections
 import ctypes as c
-import datetime
 import os
 import socket
 import uuid
@@ -26,7 +25,7 @@ from ._agreement import digest
 from ._matrices import Matrices
 from ._nodes import find_nodes
 from ._parts import SumOfParts
-from ._world import Alone, listed, make_world
+from ._world import Alone, duration, listed, make_world, report_network
 from .errors import InvalidArgument
 
 
@@ -150,7 +149,7 @@ class Construction(VirtualWorkers, Steps):
         """Makes the native optimizer. ``take`` checks and adopts the constructor's arguments. It
         runs here so that an error of one rank is raised on all."""
         s = self._settings
-        timeout = datetime.timedelta(seconds=s["timeout"])
+        timeout = duration(s["timeout"])
         coordinator = s["coordinator"]
         if coordinator is not None and s["process_group"] is not None:
             raise InvalidArgument("pride: coordinator and process_group: give one of them")
@@ -229,6 +228,8 @@ class Construction(VirtualWorkers, Steps):
         self.param_groups[0].setdefault(ABOUT)  # torch's flattened states keep only known entries
         if take is not None:  # no copy
             self._matrices.say(self._world)
+            with self._failures(self._world):
+                report_network(self._world)
         _ALL.add(self)
         if broadcast or coordinator is not None:
             self.broadcast_parameters()
@@ -243,7 +244,7 @@ class Construction(VirtualWorkers, Steps):
         address = library.CoordinatorAddress(
             host_port=s["coordinator"].encode(), name=name and name.encode(), notice=_warn,
             certificates=s["certificates"] and os.fsencode(s["certificates"]),
-            patience_ms=int(1000 * s["timeout"]))
+            patience_ms=int(1000 * self._world.timeout.total_seconds()))
         line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
         return library.Handle("optimizer", "pride_optimizer_create_worker", line, layout,
                               c.byref(options), None, parents=(self._world, line))
