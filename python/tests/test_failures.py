@@ -4,6 +4,7 @@ import datetime
 import os
 import re
 import signal
+import socket
 import time
 
 import pytest
@@ -209,6 +210,50 @@ def test_ranks_that_cannot_connect_end_at_the_timeout(job):
         assert text.startswith("CommError") and "no connection within 2 s" in text, text
     assert "GLOO_SOCKET_IFNAME" in text
     apart.close()
+
+
+# --- The network. ----------------------------------------------------------------------------------
+
+
+class FakeWorld(pride._world.World):
+    """A world whose ranks are said to be on two machines."""
+
+    def __init__(self, rank):
+        self.rank, self.is_first, self.handle, self.asked = rank, True, None, []
+
+    def call(self, name, handle, used, line, problems):
+        self.asked.append((name, used))
+        line._obj.value, problems._obj.value = b"network: eth0", b"eth1 is faster\nlo is none"
+
+
+def test_the_network_is_named_once_on_rank_0(capsys, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
+    world = FakeWorld(0)
+    with pytest.warns(UserWarning) as warned:
+        pride._world.report_network(world)
+    assert world.asked == [("pride_comm_network", b"eth0")]
+    assert capsys.readouterr().err == "pride: network: eth0\n"
+    assert [str(w.message).split(";")[0] for w in warned] == [
+        "pride: eth1 is faster", "pride: lo is none"]
+    pride._world.report_network(FakeWorld(1))
+    assert capsys.readouterr().err == ""
+
+
+def networks():
+    """On one machine nothing is said; each rank names an address of its own."""
+    first = pride.DistributedLion(models.mlp().parameters())
+    first.close()
+    address = pride._world._gloo_address()
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as own:
+        own.bind((address, 0))
+    return address
+
+
+def test_one_machine_has_no_line(job, capfd):
+    of_job = job(2, networks)
+    assert [of_job.result(rank)[0] for rank in range(2)] == [None, None]
+    of_job.close()
+    assert "network:" not in capfd.readouterr().err
 
 
 # --- A rank makes another number of optimizers. ----------------------------------------------------
