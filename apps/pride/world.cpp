@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "flag_values.h"
+#include "pride/comm/network.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #if PRIDE_HAVE_MPI
@@ -92,12 +93,27 @@ Job join_mpi_job(const Workers& workers) {
 #endif
 }
 
+#if PRIDE_HAVE_C10D
+// One line, on rank 0. MPI does not say which interface it uses.
+void report_network(Communicator& comm) {
+  const NetworkReport report = network_report(comm, c10d_interface());
+  if (comm.rank() != 0 || report.line.empty()) return;
+  std::cerr << "pride: " << report.line << '\n';
+  for (const std::string& warning : report.warnings) {
+    std::cerr << "pride: warning: " << warning << "; GLOO_SOCKET_IFNAME names another interface\n";
+  }
+}
+#endif
+
 Job join_c10d_job(const Workers& workers) {
   PRIDE_CHECK(under_torchrun(),
               "--transport c10d: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are not all set, as "
               "torchrun does");
 #if PRIDE_HAVE_C10D
-  return {nullptr, make_c10d_communicator_from_env(workers.timeout), true};
+  Job job{nullptr, make_c10d_communicator_from_env(workers.timeout), true};
+  job.comm->set_timeout(workers.timeout);
+  report_network(*job.comm);
+  return job;
 #else
   (void)workers;
   throw InvalidArgument(

@@ -157,9 +157,7 @@ class Agreement:
                 text += silence
                 if silence.endswith("life") and self._operation == "step":
                     done = library.lib.pride_optimizer_steps_done(self._handle)
-                    text += f" in step {done + 1}, the first without them" + (
-                        "" if self._nodes else ". If their data have ended: the loop belongs in "
-                        "`with pride.join(optimizer):`")
+                    text += f" in step {done + 1}, the first without them" + self._advice(text)
             self._broken = text
             if self._nodes:
                 self._fail(text)
@@ -167,6 +165,16 @@ class Agreement:
         except Error:
             world.reraise_interrupt()
             raise
+
+    def _advice(self, text):
+        """What may help against an error of a step in which ranks are missing."""
+        advice = ""
+        if "no response within" in text:
+            advice = (". If they evaluate or save for longer: give the optimizer a larger timeout=. "
+                      "If they call step() of several optimizers in another order: all ranks need "
+                      "the same order")
+        return advice if self._nodes else advice + (
+            ". If their data have ended: the loop belongs in `with pride.join(optimizer):`")
 
     def _usable(self):
         if self._pid != os.getpid():

@@ -3,7 +3,6 @@
 import atexit
 import collections
 import ctypes as c
-import datetime
 import os
 import socket
 import uuid
@@ -28,7 +27,7 @@ from ._matrices import Matrices
 from ._nodes import find_nodes
 from ._outside import Outside, digests, hashes, listed_names, named
 from ._parts import SumOfParts
-from ._world import Coordinated, listed, make_world
+from ._world import Coordinated, duration, listed, make_world, report_network
 from .errors import InvalidArgument
 from .methods import method_info
 
@@ -167,7 +166,7 @@ class Construction(VirtualWorkers, Steps):
         """Makes the native optimizer. ``take`` checks and adopts the constructor's arguments. It
         runs here so that an error of one rank is raised on all."""
         s = self._settings
-        timeout = datetime.timedelta(seconds=s["timeout"])
+        timeout = duration(s["timeout"])
         coordinator = s["coordinator"]
         if coordinator is not None and s["process_group"] is not None:
             raise InvalidArgument("pride: coordinator and process_group: give one of them")
@@ -247,6 +246,8 @@ class Construction(VirtualWorkers, Steps):
         self.param_groups[0].setdefault(ABOUT)  # torch's flattened states keep only known entries
         if take is not None:  # no copy
             self._matrices.say(self._world)
+            with self._failures(self._world):
+                report_network(self._world)
         _ALL.add(self)
         if broadcast or coordinator is not None:
             self.broadcast_parameters()
@@ -263,7 +264,7 @@ class Construction(VirtualWorkers, Steps):
         address = library.CoordinatorAddress(
             host_port=s["coordinator"].encode(), name=name and name.encode(), notice=_warn,
             certificates=s["certificates"] and os.fsencode(s["certificates"]),
-            patience_ms=int(1000 * s["timeout"]))
+            patience_ms=int(1000 * self._world.timeout.total_seconds()))
         self._world.line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
         return library.Handle("optimizer", "pride_optimizer_create_worker", self._world.line, layout,
                               c.byref(options), None, parents=(self._world, self._world.line))

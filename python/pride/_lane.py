@@ -110,9 +110,10 @@ class Lane:
     def __init__(self, world, ranks, name):
         self._world, self.ranks, self.name = weakref.ref(world), ranks, name
         self.n_groups = 0
-        self.pg = dist.ProcessGroupGloo(
+        # in a thread: Gloo tries an address that does not respond five times, for its time-out each
+        self.pg = world.within_timeout(lambda: dist.ProcessGroupGloo(
             _Rendezvous(world, name), ranks.index(world.rank), len(ranks),
-            timeout=world.timeout + datetime.timedelta(seconds=60))
+            timeout=world.timeout + datetime.timedelta(seconds=60)))
         self.number = next(_numbers)
         _lanes[self.number] = self
 

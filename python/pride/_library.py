@@ -113,6 +113,7 @@ _FUNCTIONS = {
     "pride_comm_create": (None, [c.POINTER(Transport), _out]),
     "pride_comm_threads": (None, [_i32, _out]),
     "pride_comm_set_timeout": (None, [_handle, _i64]),
+    "pride_comm_network": (None, [_handle, _string, c.POINTER(_string), c.POINTER(_string)]),
     "pride_comm_all_gather": (None, [_handle, _pointer, _u64, _pointer]),
     "pride_comm_all_to_all_v": (None, [_handle, _pointer, _sizes, _pointer, _sizes]),
     "pride_comm_fail": ("void", [_handle, _string]),

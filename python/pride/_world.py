@@ -5,12 +5,16 @@ import collections
 import contextlib
 import ctypes as c
 import datetime
+import numbers
 import os
+import socket
 import sys
 import threading
 import time
+import warnings
 import weakref
 
+import torch
 import torch.distributed as dist
 
 from . import _library as library
@@ -18,9 +22,37 @@ from ._lane import SLICE_S, Lane
 from .errors import CommError, Error, InvalidArgument
 
 _STORE_GONE = "the store of the process group is gone, and with it the process that held it"
+_USUAL = datetime.timedelta(seconds=300)  # where no process group has a time-out
 _serials = collections.Counter()  # number of worlds made over the same ranks
 _threads = weakref.WeakSet()
 _ending = threading.Event()
+
+
+def duration(timeout):
+    """A time-out in seconds, or as a timedelta, as a timedelta; None stays None."""
+    if timeout is None:
+        return None
+    seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real) or not (
+            0 < seconds <= 1e9):
+        raise InvalidArgument(f"pride: timeout = {timeout!r}, must be above 0 seconds: a number or "
+                              "a datetime.timedelta")
+    return datetime.timedelta(seconds=float(seconds))
+
+
+def timeout_of(group):
+    """The time-out of a process group's operations."""
+    group = group or dist.distributed_c10d._get_default_group()
+    if not hasattr(group, "_get_backend"):  # torch 1.13
+        backends = [group]
+    else:
+        backends = []
+        for device in ("cpu", "cuda"):
+            with contextlib.suppress(RuntimeError):
+                backends.append(group._get_backend(torch.device(device)))
+    found = [options._timeout for options in (getattr(b, "options", None) for b in backends)
+             if isinstance(getattr(options, "_timeout", None), datetime.timedelta)]
+    return max(found, default=_USUAL)
 
 
 def _in_thread(body, *arguments):
@@ -28,6 +60,30 @@ def _in_thread(body, *arguments):
     _threads.add(thread)
     thread.start()
     return thread
+
+
+class _Work:
+    """A call in a thread of its own."""
+
+    def __init__(self, call):
+        self._done, self._value, self._error = threading.Event(), None, None
+
+        def body():
+            try:
+                self._value = call()
+            except BaseException as error:  # of the caller
+                self._error = error
+            self._done.set()
+
+        _in_thread(body)
+
+    def done(self, seconds):
+        return self._done.wait(seconds)
+
+    def result(self):
+        if self._error is not None:
+            raise self._error
+        return self._value
 
 
 @atexit.register
@@ -91,7 +147,7 @@ class Alone(_NativeWorld):
     rank, size = 0, 1
 
     def __init__(self, timeout):
-        self.timeout = timeout
+        self.timeout = timeout or _USUAL
         self.handle = library.Handle("comm", "pride_comm_threads", 1)
 
 
@@ -138,7 +194,7 @@ class World(_NativeWorld):
         """The world of a group's ranks, or of `ranks` of the job."""
         if not dist.is_available() or not dist.is_initialized():
             raise InvalidArgument("pride: torch.distributed has no process group")
-        self.timeout = timeout
+        self.timeout = timeout or timeout_of(group)
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if ranks is not None:
             self.rank, self.size = ranks.index(self.rank), len(ranks)
@@ -149,6 +205,7 @@ class World(_NativeWorld):
         self.global_ranks = tuple(ranks) if ranks is not None else tuple(
             r if group is None else dist.get_global_rank(group, r) for r in range(self.size))
         _serials[self.global_ranks] += 1
+        self.is_first = _serials[self.global_ranks] == 1
         base = dist.distributed_c10d._get_default_store()
         self._names = list(range(self.size)) if ranks is None else ranks  # in errors
         every = group is None and ranks is None
@@ -165,7 +222,7 @@ class World(_NativeWorld):
             first = Lane(self, list(range(self.size)), "lane")
             self.handle = library.Handle("comm", "pride_comm_create", c.byref(
                 first.transport(self.rank, self.size)))
-            self.set_timeout(timeout)
+            self.set_timeout(self.timeout)
         except BaseException as problem:  # Ctrl-C too
             text = " ".join(str(problem).split()) or type(problem).__name__
             self.fail("while ranks connected: " + text.replace("pride: ", "", 1))
@@ -227,25 +284,31 @@ class World(_NativeWorld):
     def ask(self, question, timeout_s=None):
         """Runs question(store) in a thread, so that Ctrl-C works and a stalled server is an error.
         torch's own calls would wait for half an hour."""
-        answers, done = [], threading.Event()
-
-        def work():
-            try:
-                answers.append((True, question(self.store)))
-            except (RuntimeError, ValueError) as error:
-                answers.append((False, error))
-            done.set()
-
+        wait = _Work(lambda: question(self.store))
         until = time.monotonic() + (timeout_s or self.timeout.total_seconds())
-        _in_thread(work)
-        while not done.wait(SLICE_S):
+        while not wait.done(SLICE_S):
             if time.monotonic() > until:
                 raise CommError("the store of the process group does not respond: the process that "
                                 "holds it stalls")
-        good, answer = answers[0]
-        if not good:
-            raise CommError(f"{_STORE_GONE}: {answer}")
-        return answer
+        try:
+            return wait.result()
+        except (RuntimeError, ValueError) as error:
+            raise CommError(f"{_STORE_GONE}: {error}") from None
+
+    def within_timeout(self, connect):
+        """connect(), which may take longer than the time-out and cannot be interrupted."""
+        wait = _Work(connect)
+        until = time.monotonic() + self.timeout.total_seconds()
+        while not wait.done(SLICE_S):
+            self.check_store()
+            if time.monotonic() > until:
+                interface = os.environ.get("GLOO_SOCKET_IFNAME")
+                raise CommError(
+                    f"no connection within {self.timeout.total_seconds():g} s: the ranks cannot "
+                    "reach each other at " + (f"the interface {interface} of GLOO_SOCKET_IFNAME"
+                                              if interface else "the addresses of their host names; "
+                                              "name an interface in GLOO_SOCKET_IFNAME"))
+        return wait.result()
 
     def learn(self):
         """Checks once, for at most a second, whether another rank has failed."""
@@ -323,14 +386,15 @@ class World(_NativeWorld):
 _mpi_world = None
 
 
-def mpi(timeout=datetime.timedelta(seconds=300)):
+def mpi(timeout=_USUAL):
     """All ranks of the MPI job started by mpirun or srun, for `process_group=`.
 
-    MPI is initialised by the first call. For programs that do not use torch.distributed.
+    MPI is initialised by the first call, whose `timeout` (seconds, or a timedelta) is that of
+    optimizers without their own. For programs that do not use torch.distributed.
     """
     global _mpi_world
     if _mpi_world is None:
-        _mpi_world = MpiWorld(timeout)
+        _mpi_world = MpiWorld(duration(timeout))
     return _mpi_world
 
 
@@ -348,9 +412,9 @@ def current_mpi_world():
 
 
 def make_world(group, timeout):
-    """The world for the `process_group` argument of an optimizer."""
+    """The world for the `process_group` argument of an optimizer. timeout None: the group's own."""
     if isinstance(group, MpiWorld):
-        group.set_timeout(timeout)
+        group.set_timeout(timeout or group.timeout)
         return group
     if group is None and not (dist.is_available() and dist.is_initialized()):
         world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -364,6 +428,31 @@ def make_world(group, timeout):
         world.close()
         return Alone(timeout)
     return world
+
+
+def report_network(world):
+    """Says once on rank 0 which interfaces carry the bytes between machines, and warns about those
+    that others should replace. Collective."""
+    if not isinstance(world, World) or not world.is_first:
+        return
+    used, line, problems = os.environ.get("GLOO_SOCKET_IFNAME"), c.c_char_p(), c.c_char_p()
+    world.call("pride_comm_network", world.handle, (used or _gloo_address()).encode(),
+               c.byref(line), c.byref(problems))
+    if world.rank == 0 and line.value:
+        print(f"pride: {line.value.decode()}", file=sys.stderr, flush=True)
+        for text in problems.value.decode().splitlines():
+            warnings.warn(f"pride: {text}; GLOO_SOCKET_IFNAME names another interface")
+
+
+def _gloo_address():
+    """Where Gloo listens by default: the address of the host's name, if this machine has it."""
+    with contextlib.suppress(OSError):
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+                socket.gethostname(), None, type=socket.SOCK_STREAM):
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as own:
+                own.bind(address)
+                return address[0]
+    return "127.0.0.1"
 
 
 def listed(ranks):

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import ctypes as c
+import datetime
 import numbers
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
@@ -11,7 +12,7 @@ import torch
 from . import _load, _state, _virtual
 from . import _library as library
 from ._construction import Construction
-from ._world import MpiWorld
+from ._world import MpiWorld, duration
 from ._steps import betas_of
 from ._tensors import Slot, hash_as_float32, parts_of
 from ._agreement import digest
@@ -57,7 +58,10 @@ class Optimizer(Construction, torch.optim.Optimizer):
         on_non_finite: ``"raise"`` NonFiniteGradient on all ranks, or ``"skip"`` the step on all.
         clip_global_norm: scales the mean gradient down to this 2-norm, over all shards or tensors
             of a node. 0: no clipping. For methods that have the mean gradient.
-        timeout: longest time of one wait for other ranks, in seconds.
+        timeout: longest time of one wait for other ranks, in seconds or as a ``timedelta``.
+            Default: the process group's (torch's own default is 30 minutes with Gloo and 10 with
+            NCCL); 300 seconds with a coordinator, and with MPI unless :func:`pride.mpi` has
+            another.
         broadcast_parameters: copy rank 0's parameters to all ranks, instead of refusing others.
         equal_gradients: ``"refuse"`` gradients that are bit-equal on all ranks in the first steps
             (DDP has averaged them, or all ranks have the same data); or ``"allow"`` them.
@@ -102,15 +106,15 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  release_gradients: bool = False,
                  bucket_size: Optional[int] = None, lanes: int = 2, seed: int = 0, vote_weight: int = 1,
                  on_non_finite: str = "raise", clip_global_norm: float = 0.0,
-                 timeout: float = 300.0, broadcast_parameters: bool = False,
+                 timeout: Union[float, datetime.timedelta, None] = None,
+                 broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",
                  node_of_rank: Optional[List[int]] = None, node_group: Any = None,
                  replicate_mesh: Any = None,
                  run_on: str = "auto", virtual_workers: Optional[int] = None,
                  coordinator: Optional[str] = None,
                  certificates: Optional[str] = None, worker_name: Optional[str] = None) -> None:
-        if not timeout > 0:
-            raise InvalidArgument(f"pride: timeout = {timeout}, must be above 0 seconds")
+        duration(timeout)
         if replicate_mesh is not None:
             if process_group is not None or replicate_mesh.ndim != 1:
                 raise InvalidArgument("pride: replicate_mesh: give a mesh of one dimension, e.g. "

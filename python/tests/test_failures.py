@@ -1,8 +1,10 @@
 # Failures: each ends with an error on every living rank, which names rank and reason, in time.
 # SPDX-License-Identifier: Apache-2.0
+import datetime
 import os
 import re
 import signal
+import socket
 import time
 
 import pytest
@@ -142,6 +144,116 @@ def test_ctrl_c_acts_within_a_second_and_the_others_end(job, where, overlap):
     assert time.monotonic() - began < SOON
     job.signal(1, signal.SIGKILL)
     job.close()
+
+
+# --- Time-outs. ------------------------------------------------------------------------------------
+
+
+def default_timeouts():
+    """Of an optimizer over the default group (120 s), over a group, and with its own."""
+    model = models.mlp()
+    group = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=77))
+    found = []
+    for arguments in ({}, {"process_group": group}, {"timeout": 50},
+                      {"timeout": datetime.timedelta(minutes=2, seconds=1)}):
+        optimizer = pride.DistributedLion(model.parameters(), **arguments)
+        found.append(optimizer._world.timeout.total_seconds())
+        optimizer.close()
+    return found
+
+
+def test_the_default_timeout_is_the_groups(world):
+    assert world(2).run(default_timeouts) == [[120, 77, 50, 121]] * 2
+
+
+def test_the_default_timeout_of_one_rank_and_what_is_no_timeout():
+    params = [models.parameter(1, 4)]
+    optimizer = pride.DistributedLion(params)
+    assert optimizer._world.timeout.total_seconds() == 300
+    optimizer.close()
+    for bad in (0, -1.0, float("nan"), float("inf"), "300", True, datetime.timedelta(0)):
+        with pytest.raises(pride.InvalidArgument, match="timeout = .*must be above 0 seconds: a "):
+            pride.DistributedLion(params, timeout=bad)
+        with pytest.raises(pride.InvalidArgument, match="must be above 0 seconds"):
+            pride.mpi(bad)
+
+
+def evaluating(timeout):
+    """Rank 0 works alone for longer than the time-out. Its group allows more."""
+    model, optimizer = make(timeout=timeout)
+    models.train(model, optimizer, 1)
+    if dist.get_rank() == 0:
+        time.sleep(3)
+    models.train(model, optimizer, 1)
+
+
+def test_the_text_of_a_timeout_names_it_first(job):
+    times_out = job(2, evaluating, 1.0)
+    text = times_out.result(1)[0]
+    assert re.search("no response within 1 s.*gave no sign of life in step 2, the first without them. "
+                     r"If they evaluate.* larger timeout=\. If they call step\(\) .* another order.*"
+                     r"pride\.join", text), text
+    times_out.close()
+
+
+def unreachable():
+    """Gloo of rank 1 waits for an address that does not respond."""
+    if dist.get_rank() == 1:
+        pride._world.dist.ProcessGroupGloo = lambda *_, **__: time.sleep(60)
+    make(timeout=2.0)
+
+
+def test_ranks_that_cannot_connect_end_at_the_timeout(job):
+    apart = job(2, unreachable)
+    for rank in range(2):
+        text = apart.result(rank, timeout=20)[0]
+        assert text.startswith("CommError") and "no connection within 2 s" in text, text
+    assert "GLOO_SOCKET_IFNAME" in text
+    apart.close()
+
+
+# --- The network. ----------------------------------------------------------------------------------
+
+
+class FakeWorld(pride._world.World):
+    """A world whose ranks are said to be on two machines."""
+
+    def __init__(self, rank):
+        self.rank, self.is_first, self.handle, self.asked = rank, True, None, []
+
+    def call(self, name, handle, used, line, problems):
+        self.asked.append((name, used))
+        line._obj.value, problems._obj.value = b"network: eth0", b"eth1 is faster\nlo is none"
+
+
+def test_the_network_is_named_once_on_rank_0(capsys, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
+    world = FakeWorld(0)
+    with pytest.warns(UserWarning) as warned:
+        pride._world.report_network(world)
+    assert world.asked == [("pride_comm_network", b"eth0")]
+    assert capsys.readouterr().err == "pride: network: eth0\n"
+    assert [str(w.message).split(";")[0] for w in warned] == [
+        "pride: eth1 is faster", "pride: lo is none"]
+    pride._world.report_network(FakeWorld(1))
+    assert capsys.readouterr().err == ""
+
+
+def networks():
+    """On one machine nothing is said; each rank names an address of its own."""
+    first = pride.DistributedLion(models.mlp().parameters())
+    first.close()
+    address = pride._world._gloo_address()
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as own:
+        own.bind((address, 0))
+    return address
+
+
+def test_one_machine_has_no_line(job, capfd):
+    of_job = job(2, networks)
+    assert [of_job.result(rank)[0] for rank in range(2)] == [None, None]
+    of_job.close()
+    assert "network:" not in capfd.readouterr().err
 
 
 # --- A rank makes another number of optimizers. ----------------------------------------------------

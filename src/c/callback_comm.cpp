@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "c/handles.h"
+#include "pride/comm/network.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/communicator.h"
 
@@ -198,6 +199,21 @@ int pride_comm_all_gather(pride_comm* comm, const void* mine, uint64_t n, void* 
     PRIDE_CHECK(n == 0 || (mine != nullptr && all != nullptr), n, " bytes at NULL");
     world.all_gather({static_cast<const std::byte*>(mine), n},
                      {static_cast<std::byte*>(all), n * static_cast<std::size_t>(world.size())});
+  });
+}
+
+int pride_comm_network(pride_comm* comm, const char* used, const char** line,
+                       const char** warnings) {
+  return guarded([&] {
+    given(line, "line") = given(warnings, "warnings") = nullptr;
+    thread_local std::string first, others;
+    const auto report =
+        pride::network_report(*given(comm, "comm").comm, std::string(&given(used, "used")));
+    first = report.line;
+    others.clear();
+    for (const std::string& text : report.warnings) others += (others.empty() ? "" : "\n") + text;
+    *line = first.c_str();
+    *warnings = others.c_str();
   });
 }
 

@@ -57,20 +57,18 @@ std::optional<Matrix> shape_of(const Layout& layout, std::size_t tensor) {
 class Names {
  public:
   void add(const std::string& name) {
-    std::istringstream parts(name);
-    std::string pattern;
-    for (std::string part; std::getline(parts, part, '.');) {
-      const bool number = !part.empty() && std::ranges::all_of(part, [](unsigned char letter) {
-        return std::isdigit(letter) != 0;
-      });
-      pattern += concat(pattern.empty() ? "" : ".", number ? "*" : part);
-    }
+    const std::string pattern = pattern_of(name);
     const auto known = std::ranges::find(counts_, pattern, &Count::name);
     if (known != counts_.end()) {
       ++known->n;
     } else {
       counts_.push_back({pattern, name, 1});
     }
+  }
+  // True if `name` is the only one of its pattern.
+  bool has_alone(const std::string& name) const {
+    const auto known = std::ranges::find(counts_, pattern_of(name), &Count::name);
+    return known != counts_.end() && known->n == 1;
   }
   bool empty() const noexcept { return counts_.empty(); }
   std::string text() const {
@@ -88,6 +86,19 @@ class Names {
     std::string name, first;
     std::size_t n = 0;
   };
+
+  static std::string pattern_of(const std::string& name) {
+    std::istringstream parts(name);
+    std::string pattern;
+    for (std::string part; std::getline(parts, part, '.');) {
+      const bool number = !part.empty() && std::ranges::all_of(part, [](unsigned char letter) {
+        return std::isdigit(letter) != 0;
+      });
+      pattern += concat(pattern.empty() ? "" : ".", number ? "*" : part);
+    }
+    return pattern;
+  }
+
   std::vector<Count> counts_;
 };
 
@@ -150,7 +161,8 @@ std::string text_of(const std::string& method, const Layout& layout,
   if (!in_three.empty()) text += concat("; cut in three: ", in_three.text());
   text += concat("; no matrices: ", none.text(), none.empty() ? "" : " and ", n_others,
                  " of one dimension");
-  if (last < forms.size() && forms[last] != MatrixForm::kNone &&
+  // the last one, unless it is of several blocks
+  if (last < forms.size() && whole.has_alone(layout.tensors()[last].spec.name) &&
       layout.tensors()[last].spec.as_matrix == AsMatrix::kByName) {
     text += concat(". If '", layout.tensors()[last].spec.name,
                    "' makes the model's output, exclude it: it is a matrix by its name alone");

@@ -199,7 +199,9 @@ void Central::catch_up(View x, std::int64_t& round, bool take_parameters, RoundR
   };
   if (!take_parameters && round > welcome_.open_round) {
     throw CommError(concat(where(welcome_.open_round), " is open, this worker is at round ", round,
-                           ": it is ahead of the coordinator's run"));
+                           ": it is ahead of the coordinator's run, whose journal is an older "
+                           "copy. Start the coordinator on the newest copy, or this worker without "
+                           "its checkpoint; it then takes the run's parameters"));
   }
   const bool gone = round < welcome_.first_record && round < welcome_.open_round;
   if (take_parameters || gone ||

@@ -75,6 +75,11 @@ TEST_F(MatricesTest, ALineTellsThem) {
             "dlion-muon: matrices: blocks.*.proj (2), proj; cut in three: blocks.*.c_attn (2); "
             "no matrices: wte and 2 of one dimension. If 'proj' makes the model's output, exclude "
             "it: it is a matrix by its name alone");
+  auto blocks = kModel;
+  blocks.pop_back();
+  EXPECT_EQ(matrices_of("dlion-muon", Layout(blocks), {}).text,
+            "dlion-muon: matrices: blocks.*.proj (2); cut in three: blocks.*.c_attn (2); no "
+            "matrices: wte and 2 of one dimension");
   EXPECT_EQ(matrices_of("muon", Layout(changed(7, AsMatrix::kNo)), {{"fused", "none"}}).text,
             "muon: matrices: blocks.*.c_attn (2), blocks.*.proj (2); no matrices: wte, proj and 2 "
             "of one dimension");

@@ -75,6 +75,13 @@ PRIDE_API int pride_comm_all_to_all_v(pride_comm* comm, const void* send,
                                       const uint64_t* send_sizes, void* recv,
                                       const uint64_t* recv_sizes);
 
+/* The network interfaces of ranks on several machines. `used`: the name of this rank's, or its
+ * address; "": unknown. `line` names interfaces, addresses and speeds; `warnings` has a line for
+ * each interface that another should replace. Both are "" if all ranks are on one machine. They are
+ * valid until the thread's next call of this function. Collective. Since PRIDE_C_VERSION 10. */
+PRIDE_API int pride_comm_network(pride_comm* comm, const char* used, const char** line,
+                                 const char** warnings);
+
 /* Marks the world as failed on every rank: pending and later calls return PRIDE_COMM_ERROR with
  * this text. Not collective. Any thread may call it, also during a step of an optimizer, but not
  * during another call on `comm`. */

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "pride/communicator.h"
 
@@ -17,6 +18,9 @@ namespace pride {
 // ranks connect within `timeout`.
 std::unique_ptr<Communicator> make_c10d_communicator_from_env(
     std::chrono::milliseconds timeout = std::chrono::seconds(300));
+
+// The interface of those communicators: GLOO_SOCKET_IFNAME, or the address by default.
+std::string c10d_interface();
 
 // True if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are all set, as torchrun does.
 bool launched_by_torchrun() noexcept;

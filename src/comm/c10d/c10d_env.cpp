@@ -12,9 +12,11 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <future>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -70,7 +72,7 @@ void serve_without_libuv(Options& options) {
 // One store for the process: rank 0 serves it, unless torchrun does, and a port is served once.
 StorePtr store_of(const Place& place, std::chrono::milliseconds timeout) {
   static std::mutex mutex;
-  static StorePtr store;
+  static StorePtr& store = *new StorePtr;  // a thread may still connect as the process ends
   const std::lock_guard lock(mutex);
   if (store) return store;
   const bool from_agent = std::string_view(variable("TORCHELASTIC_USE_AGENT_STORE")) == "True";
@@ -138,9 +140,20 @@ c10::intrusive_ptr<Gloo::Options> options_for(const Place& place,
 EnginePtr meet(const Place& place, std::chrono::milliseconds timeout) {
   static std::atomic<int> worlds{0};
   const std::string prefix = concat("pride/", worlds++);
-  const auto store = c10::make_intrusive<::c10d::PrefixStore>(prefix, store_of(place, timeout));
-  store->setTimeout(timeout);
-  return c10::make_intrusive<Gloo>(store, place.rank, place.world, options_for(place, timeout));
+  // in a thread: Gloo tries an address that does not respond five times, for its time-out each
+  auto connect = [place, timeout, prefix]() -> EnginePtr {
+    const auto store = c10::make_intrusive<::c10d::PrefixStore>(prefix, store_of(place, timeout));
+    store->setTimeout(timeout);
+    return c10::make_intrusive<Gloo>(store, place.rank, place.world, options_for(place, timeout));
+  };
+  std::packaged_task<EnginePtr()> task(std::move(connect));
+  auto engine = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (engine.wait_for(timeout) == std::future_status::timeout) {
+    throw CommError(concat("no connection to all ranks within ", timeout.count(),
+                           " ms; this rank's interface: ", c10d_interface()));
+  }
+  return engine.get();
 }
 
 }  // namespace
@@ -152,6 +165,7 @@ std::unique_ptr<Communicator> make_c10d_communicator_from_env(std::chrono::milli
   if (place.world == 1) return make_world(EnginePtr(), timeout);
   const auto where = concat("rank ", place.rank, " of ", place.world,
                             ": the ranks cannot connect at ", place.host, ":", place.port, ": ");
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   EnginePtr engine;
   const NoSigpipe no_sigpipe;  // for the threads that Gloo starts
   try {
@@ -161,7 +175,15 @@ std::unique_ptr<Communicator> make_c10d_communicator_from_env(std::chrono::milli
   } catch (const std::exception& e) {
     throw CommError(where + e.what());
   }
-  return make_world(std::move(engine), timeout);
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  return make_world(std::move(engine), std::max(left, std::chrono::milliseconds(1)));
+}
+
+std::string c10d_interface() {
+  using namespace process_group;
+  const std::string named = variable("GLOO_SOCKET_IFNAME");
+  return named.empty() ? address_towards(place_from_env()) : named;
 }
 
 bool launched_by_torchrun() noexcept {
