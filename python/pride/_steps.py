@@ -44,6 +44,8 @@ class Steps(Joining):
             with torch.enable_grad():
                 loss = closure()
         self._usable()
+        if self._between is not None:
+            self._between.before_step()
         with torch.no_grad():
             amp = Amp(self, scaler)
             if amp.used and self._settings["overlap"]:
@@ -64,7 +66,7 @@ class Steps(Joining):
                 if self._scaled and self._last["skipped"]:
                     amp.share_inf()
             if self._between is not None:
-                self._between.common()
+                self._between.stepped()
         return loss
 
     def _begin_whole(self, amp, unused):

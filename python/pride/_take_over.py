@@ -122,6 +122,7 @@ class Groups(list):
         self._scales = [scale for scale, _ in scales]
         self._why = scales[0][1]
         groups, betas = self.given.param_groups, own.defaults.get("betas", ())
+        usual = units.usual_rate(self.given) * self._scales[0]
         decays = any(group.get("weight_decay") for group in groups)
         kinds = {self._kind_of(group) for group in groups}
         for group, scale in zip(groups, self._scales):
@@ -136,9 +137,10 @@ class Groups(list):
             for scheduler in self._schedulers:
                 units.rescale_scheduler(scheduler, self._scales)
         # a group that is added later has the units of the first
-        own.defaults = {**own.defaults, "lr": units.usual_rate(self.given), **{
+        own.defaults = {**own.defaults, **{
             k: v for k, v in self.given.defaults.items() if _is_value(v)}, **{
             k: groups[0][k] for k in (units.LR, units.DECAY, units.BETAS, units.EPS) if k in groups[0]}}
+        own.defaults["lr"] = usual / groups[0][units.LR]
         own._settings["taken"] = [units.foreign(group) for group in groups]
         own.param_groups = groups
 
@@ -181,7 +183,11 @@ class Groups(list):
                                   "optimizer that was returned")
         self._check_parameters()
         for scheduler in self._schedulers:
-            for owner in units.owners(scheduler):
+            owners = units.owners(scheduler)
+            if not owners:
+                raise InvalidArgument(f"pride: take_over: scheduler: a {type(scheduler).__name__} has no "
+                                      "optimizer: give the scheduler itself")
+            for owner in owners:
                 if not any(owner is each for each in self._every):
                     raise InvalidArgument(
                         f"pride: take_over: the {type(scheduler).__name__} belongs to another "

@@ -64,15 +64,15 @@ def peak(group):
 
 
 def usual_rate(optimizer):
-    """The optimizer's default rate if a group has it, otherwise that of the most coordinates."""
+    """The optimizer's default rate if a group has it, otherwise that of the most coordinates. A
+    warm-up may have set groups to 0."""
+    default = optimizer.defaults.get("lr")
+    default = float(default) if isinstance(default, (int, float, torch.Tensor)) else 0.0
     rates = {}
     for group in optimizer.param_groups:
-        n = sum(p.numel() for p in group["params"])
-        rates[peak(group)] = rates.get(peak(group), 0) + n
-    default = optimizer.defaults.get("lr")
-    if isinstance(default, (int, float)) and float(default) in rates:
-        return float(default)
-    return max(rates, key=rates.get)
+        rate = peak(group) or default
+        rates[rate] = rates.get(rate, 0) + sum(p.numel() for p in group["params"])
+    return default if default in rates else max(rates, key=rates.get)
 
 
 def kind_of(optimizer, group):
@@ -202,7 +202,8 @@ def check_keys(optimizer):
 def check_rates(optimizer, group, g, values):
     """Warns of a rate far above the one that the group began with."""
     first = optimizer._first_rates[g]
-    known = max(first, peak({**group, "lr": 0.0}) * group.get(LR, 1.0))
+    usual = float(optimizer.defaults["lr"])
+    known = max(first, max(usual, peak({**group, "lr": 0.0})) * group.get(LR, 1.0))
     if values.lr > _FAR * known:
         label = next((str(group[k]) for k in ("name", "group_name", "param_group", "tag")
                       if group.get(k)), None)

@@ -72,6 +72,7 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
     own.scaler = accelerator.scaler
     beside = _frameworks.Beside(own, local, f"pride{number}")
     accelerator.register_save_state_pre_hook(lambda models, weights, folder: beside.write(folder))
+    accelerator.register_save_state_pre_hook(lambda *_: _frameworks.show_common([own]))
     accelerator.register_load_state_pre_hook(
         lambda models, folder: beside.read_at_next_load(folder))
     _log_more(accelerator, _frameworks.Meter(own), "" if number == 0 else str(number))

@@ -66,6 +66,11 @@ class Strategy(DDPStrategy):
         for optimizer in self.optimizers:
             optimizer.scaler = getattr(self.precision_plugin, "scaler", None)
 
+    def lightning_module_state_dict(self):
+        """What checkpoints save of the model: with local steps the common parameters."""
+        _frameworks.show_common(self.optimizers)
+        return super().lightning_module_state_dict()
+
     def optimizer_step(self, optimizer: Optimizer, closure, model=None, **kwargs):
         """Runs a step and logs its values."""
         result = super().optimizer_step(optimizer, closure, model, **kwargs)
