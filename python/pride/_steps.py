@@ -115,6 +115,7 @@ class Steps(Joining):
         self._table.fill()
         _edits.follow(self)
         self._send_groups()
+        _units.check_rates(self)
         self._send_frozen()
         factor = (1.0 if scale is None else scale) * (-1 if self.param_groups[0]["maximize"] else 1)
         if factor != self._factor:
@@ -325,7 +326,6 @@ class Steps(Joining):
         for g, group in enumerate(self.param_groups):
             values = self._group_values(group, g)
             if bytes(values) != self._sent_groups[g]:
-                _units.check_rates(self, group, g, values)
                 library.call("pride_optimizer_set_group", self._handle, g, c.byref(values))
                 self._sent_groups[g] = bytes(values)
 

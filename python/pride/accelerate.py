@@ -1,7 +1,7 @@
 """pride in Accelerate: ``prepare`` replaces the accelerator's own.
 
-    model, optimizer, loader = pride.accelerate.prepare(
-        accelerator, model, optimizer, loader, lr=1e-4, weight_decay=1.0)
+    model, optimizer, loader, scheduler = pride.accelerate.prepare(
+        accelerator, model, optimizer, loader, scheduler)
 """
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any, Callable, Tuple

@@ -1,6 +1,6 @@
 """pride in Lightning: a strategy that replaces ``"ddp"``.
 
-    trainer = lightning.Trainer(strategy=pride.lightning.Strategy(lr=1e-4, weight_decay=1.0), ...)
+    trainer = lightning.Trainer(strategy=pride.lightning.Strategy(), ...)
 """
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any, Callable, Optional

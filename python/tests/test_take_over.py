@@ -258,6 +258,17 @@ def test_a_script_that_loads_before_the_line_resumes_bit_for_bit(world):
     assert world(2).run(resumed, 5) == whole and whole[0][0] == whole[1][0] != whole[0][1]
 
 
+def test_a_state_in_other_units_is_refused():
+    model = torch.nn.Linear(3, 2)
+    state = pride.DistributedLion(model.parameters(), 1e-3).state_dict()
+    taken = pride.take_over(torch.optim.AdamW(model.parameters(), lr=3e-3), model)
+    with pytest.raises(pride.InvalidArgument, match="multiplies rates by 0.3333"):
+        taken.load_state_dict(state)
+    by_hand = pride.DistributedLion(model.parameters(), 1e-2)
+    by_hand.load_state_dict(taken.state_dict())  # with the factors
+    assert by_hand._group_values(by_hand.param_groups[0]).lr == pytest.approx(1e-3)
+
+
 def test_the_maximum_is_sought_where_the_given_optimizer_did():
     model = torch.nn.Linear(3, 1, bias=False)
     optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), maximize=True), model)
