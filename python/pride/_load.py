@@ -12,9 +12,9 @@ import torch
 from . import _library as library
 from ._state import (ABOUT, FORMAT, KIND_OF_MASTER, MASTER, buffers_in, key_of, kind_of, of_copy,
                      packed_groups, state_dict, stepped)
-from ._units import DECAY, LR
 from ._tensors import hash_of, shard_of
 from ._agreement import digest
+from ._units import check_units
 from .errors import DataError, InvalidArgument, check_one_of
 
 _GROUPS = ("process_group", "node_group")
@@ -135,16 +135,12 @@ def _groups(optimizer, saved):
                              "size of optimizer's group")
     values = [{k: copy.deepcopy(v) for k, v in g.items()
                if k not in ("params", "param_names", ABOUT)} for g in groups]
-    for g, (group, ours) in enumerate(zip(values, optimizer.param_groups)):
-        if LR not in group and (ours.get(LR, 1.0), ours.get(DECAY, 1.0)) != (1.0, 1.0):
-            raise InvalidArgument(
-                f"pride: load_state_dict: group {g} has a rate of an optimizer that took over none, and "
-                f"this one multiplies rates by {ours[LR]:.4g}: make it by hand, or give take_over() "
-                "lr_scale=1, weight_decay_scale=1")
+    for g, group in enumerate(values):
         optimizer._group_values({**optimizer.defaults, **group}, g)
         for name in ("lr", "weight_decay", "eps"):
             if not 0 <= group.get(name, 0) < math.inf:
                 raise DataError(f"pride: load_state_dict: group {g} has {name} = {group[name]}")
+    check_units(optimizer, values)
     return values
 
 

@@ -202,6 +202,16 @@ def check_keys(optimizer):
                                      "Schedulers take cycle_momentum=False", ("changed", g, key))
 
 
+def check_units(optimizer, groups):
+    """Refuses saved groups in the method's units if the optimizer has factors on others."""
+    for g, (group, ours) in enumerate(zip(groups, optimizer.param_groups)):
+        if LR not in group and (ours.get(LR, 1.0), ours.get(DECAY, 1.0)) != (1.0, 1.0):
+            raise InvalidArgument(
+                f"pride: load_state_dict: group {g} has a rate of an optimizer that took over none, and "
+                f"this one multiplies rates by {ours[LR]:.4g}: make it by hand, or give take_over() "
+                "lr_scale=1, weight_decay_scale=1")
+
+
 def check_rates(optimizer):
     """Warns of a rate far above the one that the group began with."""
     usual = float(optimizer.defaults["lr"])
