@@ -30,6 +30,7 @@ class Between:
     def __init__(self, optimizer, model):
         self._optimizer = weakref.ref(optimizer)
         self._marks = []
+        self._forwarded = False  # a forward pass of the present step had the rank's own parameters
         self._hook = model.register_forward_pre_hook(_InForward(self))
 
     def common(self):
@@ -44,6 +45,16 @@ class Between:
             if _marks(optimizer) != self._marks:
                 self._check_values(optimizer)
             optimizer.to_local()
+
+    def before_step(self):
+        """After an evaluation or a checkpoint between backward and step. Without such a forward pass
+        the gradients are of the common parameters, which the step refuses."""
+        if self._forwarded:
+            self.own()
+
+    def stepped(self):
+        self._forwarded = False
+        self.common()
 
     @torch.no_grad()
     def _check_values(self, optimizer):
@@ -66,6 +77,7 @@ class Between:
             return
         if training and torch.is_grad_enabled():
             self.own()
+            self._forwarded = True
         elif not optimizer._running:
             self.common()
 

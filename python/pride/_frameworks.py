@@ -64,6 +64,13 @@ def in_place_of(given, model, make, arguments, schedulers=(), every=()):
     return given
 
 
+def show_common(optimizers):
+    """For a checkpoint in the middle of a step, of accumulated gradients."""
+    for own in optimizers:
+        if getattr(own, "_between", None) is not None:
+            own._between.common()
+
+
 def those_of(given, schedulers):
     """The schedulers that change rates of this optimizer."""
     return [each for each in schedulers

@@ -15,6 +15,7 @@ from ._state import (ABOUT, FORMAT, KIND_OF_MASTER, MASTER, buffers_in, key_of, 
                      packed_groups, state_dict, stepped)
 from ._tensors import hash_of, shard_of
 from ._agreement import digest
+from ._units import check_units
 from .errors import DataError, InvalidArgument, check_one_of
 
 _GROUPS = ("process_group", "node_group")
@@ -140,6 +141,7 @@ def _groups(optimizer, saved):
         for name in ("lr", "weight_decay", "eps"):
             if not 0 <= group.get(name, 0) < math.inf:
                 raise DataError(f"pride: load_state_dict: group {g} has {name} = {group[name]}")
+    check_units(optimizer, values)
     return values
 
 

@@ -46,6 +46,8 @@ class Steps(Joining):
             with torch.enable_grad():
                 loss = closure()
         self._usable()
+        if self._between is not None:
+            self._between.before_step()
         with torch.no_grad():
             amp = Amp(self, scaler)
             if amp.used and self._settings["overlap"]:
@@ -66,7 +68,7 @@ class Steps(Joining):
                 if self._scaled and self._last["skipped"]:
                     amp.share_inf()
             if self._between is not None:
-                self._between.common()
+                self._between.stepped()
         return loss
 
     def _begin_whole(self, amp, unused):
@@ -122,6 +124,7 @@ class Steps(Joining):
         self._table.fill()
         _edits.follow(self)
         self._send_groups()
+        _units.check_rates(self)
         self._send_frozen()
         factor = (1.0 if scale is None else scale) * (-1 if self.param_groups[0]["maximize"] else 1)
         if factor != self._factor:
@@ -344,7 +347,6 @@ class Steps(Joining):
         for g, group in enumerate(self.param_groups):
             values = self._group_values(group, g)
             if bytes(values) != self._sent_groups[g]:
-                _units.check_rates(self, group, g, values)
                 library.call("pride_optimizer_set_group", self._handle, g, c.byref(values))
                 self._sent_groups[g] = bytes(values)
 

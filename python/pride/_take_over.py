@@ -76,7 +76,7 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
 
 
 def take(given, model, make, arguments, *, values=(None, None), factors=(None, None), schedulers=(),
-         every=(), announce=True):
+         every=()):
     """An optimizer of `make` over the groups of `given`. values: a rate and a decay in the method's
     units; groups and schedulers are then changed to these units, if all schedulers are known."""
     every = every or [given]
@@ -97,14 +97,14 @@ def take(given, model, make, arguments, *, values=(None, None), factors=(None, N
     if state is not None:
         made.load_state_dict(state)
     keep_common(made, model)
-    if announce and made._world.rank == 0:
+    if made._world.rank == 0:
         print(groups.line(made), file=sys.stderr, flush=True)
     return made
 
 
 class Groups(list):
-    """Groups of (name, parameter) pairs, which one of pride's optimizers makes its own in
-    _share()."""
+    """Groups of (name, parameter) pairs, from which one of pride's optimizers is made. Its constructor
+    calls share(), where a refusal of one rank is raised on all."""
 
     def __init__(self, given, model, values, factors, schedulers, every):
         self.given, self._model, self._values, self._factors = given, model, values, factors
@@ -122,6 +122,7 @@ class Groups(list):
         self._scales = [scale for scale, _ in scales]
         self._why = scales[0][1]
         groups, betas = self.given.param_groups, own.defaults.get("betas", ())
+        usual = units.usual_rate(self.given) * self._scales[0]
         decays = any(group.get("weight_decay") for group in groups)
         kinds = {self._kind_of(group) for group in groups}
         for group, scale in zip(groups, self._scales):
@@ -136,9 +137,10 @@ class Groups(list):
             for scheduler in self._schedulers:
                 units.rescale_scheduler(scheduler, self._scales)
         # a group that is added later has the units of the first
-        own.defaults = {**own.defaults, "lr": units.usual_rate(self.given), **{
+        own.defaults = {**own.defaults, **{
             k: v for k, v in self.given.defaults.items() if _is_value(v)}, **{
             k: groups[0][k] for k in (units.LR, units.DECAY, units.BETAS, units.EPS) if k in groups[0]}}
+        own.defaults["lr"] = usual / groups[0][units.LR]
         own._settings["taken"] = [units.foreign(group) for group in groups]
         own.param_groups = groups
 
@@ -181,7 +183,11 @@ class Groups(list):
                                   "optimizer that was returned")
         self._check_parameters()
         for scheduler in self._schedulers:
-            for owner in units.owners(scheduler):
+            owners = units.owners(scheduler)
+            if not owners:
+                raise InvalidArgument(f"pride: take_over: scheduler: a {type(scheduler).__name__} has no "
+                                      "optimizer: give the scheduler itself")
+            for owner in owners:
                 if not any(owner is each for each in self._every):
                     raise InvalidArgument(
                         f"pride: take_over: the {type(scheduler).__name__} belongs to another "
@@ -228,9 +234,9 @@ class Groups(list):
             return group[units.LR], "as saved"
         if self._values[0] is not None:
             base = units.usual_rate(self.given)
-            if not base:
-                raise InvalidArgument(f"pride: the rate of the {self._kind} is 0, so that no ratio to "
-                                      f"lr={self._values[0]} follows; give it its rate")
+            if not (base and 0 < self._values[0] < math.inf):
+                raise InvalidArgument(f"pride: lr = {self._values[0]}, and the rate of the {self._kind} is "
+                                      f"{base}: no ratio follows; both must be above 0")
             return self._values[0] / base, "given"
         if self._factors[0] is not None:
             if not 0 < self._factors[0] < math.inf:

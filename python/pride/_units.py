@@ -14,8 +14,9 @@ LR, DECAY, BETAS, EPS = "pride_lr_scale", "pride_weight_decay_scale", "pride_bet
 MOMENTUM = "momentum"  # as BETAS: those of Muon with the group's momentum
 FOLLOWED = ("lr", "weight_decay", "maximize")
 # Keys without effect on a step: labels, and those of schedulers.
-_LABELS = ("params", "param_names", "name", "group_name", "param_group", "tag", "label", "foreach",
-           "fused", "capturable", "differentiable", "matrix", ABOUT, LR, DECAY, BETAS, EPS)
+_NAMES = ("name", "group_name", "param_group", "tag", "label")
+_LABELS = (*_NAMES, "params", "param_names", "foreach", "fused", "capturable", "differentiable",
+           "matrix", ABOUT, LR, DECAY, BETAS, EPS)
 _OF_SCHEDULERS = re.compile(r"(initial|base|max|min|swa|peak|last)_|(.*_)?lr(_.*)?$")
 _RATES = ("lr", "initial_lr", "max_lr", "min_lr", "swa_lr")  # rates in a group,
 _OF_TORCH = ("base_lrs", "max_lrs", "min_lrs", "eta_min", "_last_lr")  # and in torch's schedulers
@@ -64,15 +65,15 @@ def peak(group):
 
 
 def usual_rate(optimizer):
-    """The optimizer's default rate if a group has it, otherwise that of the most coordinates."""
+    """The optimizer's default rate if a group has it, otherwise that of the most coordinates. A
+    warm-up may have set groups to 0."""
+    default = optimizer.defaults.get("lr")
+    default = float(default) if isinstance(default, (int, float, torch.Tensor)) else 0.0
     rates = {}
     for group in optimizer.param_groups:
-        n = sum(p.numel() for p in group["params"])
-        rates[peak(group)] = rates.get(peak(group), 0) + n
-    default = optimizer.defaults.get("lr")
-    if isinstance(default, (int, float)) and float(default) in rates:
-        return float(default)
-    return max(rates, key=rates.get)
+        rate = peak(group) or default
+        rates[rate] = rates.get(rate, 0) + sum(p.numel() for p in group["params"])
+    return default if default in rates else max(rates, key=rates.get)
 
 
 def kind_of(optimizer, group):
@@ -173,7 +174,7 @@ def _of_scheduler(key):
 def check_keys(optimizer):
     """Raises InvalidArgument for a key of a group that steps would not follow, or that is gone.
     Warns if one changes that belonged to an optimizer that was taken over."""
-    method, taken = optimizer._settings["method"], optimizer._settings.get("taken") or ()
+    method, taken = optimizer._settings["method"], optimizer._settings.setdefault("taken", [])
     wanted = [key for key in (*FOLLOWED, "betas", "eps") if key in optimizer.defaults]
     for g, group in enumerate(optimizer.param_groups):
         for key in wanted:
@@ -182,6 +183,8 @@ def check_keys(optimizer):
         for key in ("capturable", "differentiable"):
             if group.get(key):
                 raise InvalidArgument(f"pride: group {g} has {key}=True, which pride refuses")
+        if LR in group and g == len(taken):  # added later, or loaded
+            taken.append(foreign(group))
         first = taken[g] if g < len(taken) else {}
         for key in group:
             if key in optimizer.defaults or key in _LABELS or key in first or _of_scheduler(key):
@@ -199,16 +202,27 @@ def check_keys(optimizer):
                                      "Schedulers take cycle_momentum=False", ("changed", g, key))
 
 
-def check_rates(optimizer, group, g, values):
+def check_units(optimizer, groups):
+    """Refuses saved groups in the method's units if the optimizer has factors on others."""
+    for g, (group, ours) in enumerate(zip(groups, optimizer.param_groups)):
+        if LR not in group and (ours.get(LR, 1.0), ours.get(DECAY, 1.0)) != (1.0, 1.0):
+            raise InvalidArgument(
+                f"pride: load_state_dict: group {g} has a rate of an optimizer that took over none, and "
+                f"this one multiplies rates by {ours[LR]:.4g}: make it by hand, or give take_over() "
+                "lr_scale=1, weight_decay_scale=1")
+
+
+def check_rates(optimizer):
     """Warns of a rate far above the one that the group began with."""
-    first = optimizer._first_rates[g]
-    known = max(first, peak({**group, "lr": 0.0}) * group.get(LR, 1.0))
-    if values.lr > _FAR * known:
-        label = next((str(group[k]) for k in ("name", "group_name", "param_group", "tag")
-                      if group.get(k)), None)
-        names = [slot.name for slot in optimizer._slots if slot.group == g]
-        what = f"'{label}' ('{names[0]}' ...)" if label and names else f"'{names[0]}' ..." if names else ""
-        optimizer._warn_once(
-            f"the rate of group {g} {what} is {values.lr:.4g}, {values.lr / known:.0f} times the "
-            f"{known:.4g} that it began with: with signs every parameter of the group moves by it in "
-            "each step", ("rate", g))
+    usual = float(optimizer.defaults["lr"])
+    for g, group in enumerate(optimizer.param_groups):
+        rate = float(group["lr"]) * group.get(LR, 1.0)
+        known = max(optimizer._first_rates[g],
+                    max(usual, peak({**group, "lr": 0.0})) * group.get(LR, 1.0))
+        if _FAR * known < rate:
+            names = [f"'{group[key]}'" for key in _NAMES if group.get(key)][:1] + [
+                f"('{slot.name}' ...)" for slot in optimizer._slots if slot.group == g][:1]
+            optimizer._warn_once(
+                f"the rate of group {g} {' '.join(names)} is {rate:.4g}, {rate / known:.0f} times the "
+                f"{known:.4g} that it began with: with signs every parameter of the group moves by it "
+                "in each step", ("rate", g))

@@ -1,7 +1,7 @@
 """pride in Accelerate: ``prepare`` replaces the accelerator's own.
 
-    model, optimizer, loader = pride.accelerate.prepare(
-        accelerator, model, optimizer, loader, lr=1e-4, weight_decay=1.0)
+    model, optimizer, loader, scheduler = pride.accelerate.prepare(
+        accelerator, model, optimizer, loader, scheduler)
 """
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any, Callable, Tuple
@@ -72,6 +72,7 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
     own.scaler = accelerator.scaler
     beside = _frameworks.Beside(own, local, f"pride{number}")
     accelerator.register_save_state_pre_hook(lambda models, weights, folder: beside.write(folder))
+    accelerator.register_save_state_pre_hook(lambda *_: _frameworks.show_common([own]))
     accelerator.register_load_state_pre_hook(
         lambda models, folder: beside.read_at_next_load(folder))
     _log_more(accelerator, _frameworks.Meter(own), "" if number == 0 else str(number))

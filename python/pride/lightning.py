@@ -1,6 +1,6 @@
 """pride in Lightning: a strategy that replaces ``"ddp"``.
 
-    trainer = lightning.Trainer(strategy=pride.lightning.Strategy(lr=1e-4, weight_decay=1.0), ...)
+    trainer = lightning.Trainer(strategy=pride.lightning.Strategy(), ...)
 """
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any, Callable, Optional
@@ -65,6 +65,11 @@ class Strategy(DDPStrategy):
         super().setup_precision_plugin()
         for optimizer in self.optimizers:
             optimizer.scaler = getattr(self.precision_plugin, "scaler", None)
+
+    def lightning_module_state_dict(self):
+        """What checkpoints save of the model: with local steps the common parameters."""
+        _frameworks.show_common(self.optimizers)
+        return super().lightning_module_state_dict()
 
     def optimizer_step(self, optimizer: Optimizer, closure, model=None, **kwargs):
         """Runs a step and logs its values."""

@@ -365,6 +365,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """
         self._usable()
         _load.load(self, state_dict, local)
+        self._first_rates = list(map(self._first_rate, map(self._group_values, self.param_groups)))
         if self._between is not None:
             self._between.common()
         if self._settings.get("coordinator") is not None:

@@ -1,7 +1,7 @@
 """pride in Hugging Face's Trainer: one line after the trainer's construction.
 
     trainer = transformers.Trainer(model, args, train_dataset=data)
-    pride.transformers.Callback(trainer, lr=1e-4, weight_decay=1.0)
+    pride.transformers.Callback(trainer)
 """
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any, Callable

@@ -385,8 +385,9 @@ LOCAL_STEPS = {
          "lightning.pytorch.callbacks.WeightAveraging()]")], ["epoch=0*.ckpt", "epoch=3*.ckpt"]),
     "train_accelerate": ([
         ("loader, scheduler)", f"loader, scheduler, optimizer={LOCAL})"),
-        ("x = torch.randn", FIRST.format("model") + "x = torch.randn")],
-        ["epoch0/model.safetensors", "epoch3/model.safetensors"]),
+        ("        optimizer.step()\n", "        accelerator.save_state('out/before')\n"
+         "        optimizer.step()\n"), ("x = torch.randn", FIRST.format("model") + "x = torch.randn")],
+        ["epoch0/model.safetensors", "epoch3/model.safetensors", "before/model.safetensors"]),
 }
 
 

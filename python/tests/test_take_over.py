@@ -117,6 +117,28 @@ class Muon(torch.optim.Optimizer):
         super().__init__(groups, {})
 
 
+def test_a_warm_up_from_0_leaves_the_rate_of_dlion_muon():
+    model = torch.nn.Linear(6, 4)
+    given = torch.optim.AdamW(model.parameters(), lr=6e-4)
+    given.param_groups[0]["lr"] = 0.0  # by a warm-up that is not torch's
+    optimizer = pride.take_over(given, model, method="dlion-muon")
+    optimizer.param_groups[0]["lr"] = 6e-4
+    assert optimizer._group_values(optimizer.param_groups[0]).lr == pytest.approx(1e-3)
+
+
+def test_a_group_that_is_added_later_has_the_units_of_the_first():
+    model = torch.nn.ModuleList([torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)])
+    given = torch.optim.AdamW(model[0].parameters(), lr=3e-3)
+    for p in model[1].parameters():
+        p.requires_grad = False
+    optimizer = pride.take_over(given, model)
+    model[1].requires_grad_(True)
+    optimizer.add_param_group({"params": list(model[1].parameters()), "lr": 6e-3})
+    assert optimizer._group_values(optimizer.param_groups[1]).lr == pytest.approx(2e-3)
+    model[1](model[0](torch.ones(1, 3))).sum().backward()
+    optimizer.step()
+
+
 def test_muon_gives_its_rate_and_momentum():
     model = torch.nn.Sequential(torch.nn.Linear(16, 9), torch.nn.Linear(9, 4))
     optimizer = pride.take_over(Muon(model), model, method="dlion-muon")
@@ -206,7 +228,7 @@ def test_several_optimizers_are_taken_over_together():
     model(torch.ones(1, 3)).sum().backward()
     first.step()
     second.step()
-    moved = [float((p - q).abs().max()) for p, q in zip(model.parameters(), before)]
+    moved = [float((p - q).detach().abs().max()) for p, q in zip(model.parameters(), before)]
     assert moved == pytest.approx([0.01, 0.01, 0.1, 0.1], rel=1e-3)
 
 
@@ -236,6 +258,17 @@ def test_a_script_that_loads_before_the_line_resumes_bit_for_bit(world):
     assert world(2).run(resumed, 5) == whole and whole[0][0] == whole[1][0] != whole[0][1]
 
 
+def test_a_state_in_other_units_is_refused():
+    model = torch.nn.Linear(3, 2)
+    state = pride.DistributedLion(model.parameters(), 1e-3).state_dict()
+    taken = pride.take_over(torch.optim.AdamW(model.parameters(), lr=3e-3), model)
+    with pytest.raises(pride.InvalidArgument, match="multiplies rates by 0.3333"):
+        taken.load_state_dict(state)
+    by_hand = pride.DistributedLion(model.parameters(), 1e-2)
+    by_hand.load_state_dict(taken.state_dict())  # with the factors
+    assert by_hand._group_values(by_hand.param_groups[0]).lr == pytest.approx(1e-3)
+
+
 def test_the_maximum_is_sought_where_the_given_optimizer_did():
     model = torch.nn.Linear(3, 1, bias=False)
     optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), maximize=True), model)
@@ -260,6 +293,9 @@ def what_is_saved(steps):
             seen.append(bits(copy.deepcopy(model).parameters()))
             model.train()(batch(0)[0])
             assert bits(model.parameters()) == own[-1]
+        if step == 3:
+            model.eval()(batch(0)[0])
+            model.train()
         optimizer.step()
         seen.append(bits(model.parameters()))
     oracle = mlp()
@@ -292,6 +328,9 @@ def test_values_written_between_local_steps_are_not_overwritten_in_silence():
     assert all(map(torch.equal, model.state_dict().values(), averaged.values()))
     optimizer.load_state_dict(optimizer.state_dict())
     loop(model, optimizer, lambda _: None, 1, 3)
+    model.eval()(batch(0)[0]).sum().backward()  # at the common parameters
+    with pytest.raises(pride.InvalidArgument, match="a step while the model has the common"):
+        optimizer.step()
 
 
 def test_one_cycle_changes_betas_that_are_not_followed_with_a_warning():
