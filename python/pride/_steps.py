@@ -8,7 +8,7 @@ import os
 import torch
 
 from . import _library as library
-from ._agreement import digest
+from ._agreement import digest, locked
 from ._amp import Amp
 from ._device import memory_at
 from ._joining import LOOK, Joining
@@ -45,7 +45,7 @@ class Steps(Joining):
             with torch.enable_grad():
                 loss = closure()
         self._usable()
-        with torch.no_grad():
+        with self._lock, torch.no_grad():
             amp = Amp(self, scaler)
             if amp.used and self._settings["overlap"]:
                 self._end_world("a GradScaler was used with overlap=True")
@@ -149,6 +149,7 @@ class Steps(Joining):
             with self._failures():
                 library.check(status)
 
+    @locked
     def _gradient_complete(self, index):
         """Called in backward, with overlap."""
         slot = self._slots[index]

@@ -69,8 +69,8 @@ def damaged(data, how):
         del state["state"][1]
     elif how == "no texts":
         about["ranks"] = {}
-    elif how == "half":
-        entry[key] = entry[key].half()
+    elif how == "whole numbers":
+        entry[key] = entry[key].int()
     elif how == "no world":
         del texts["world"]
     elif how == "unknown kind":
@@ -94,7 +94,7 @@ def damaged(data, how):
 
 DAMAGES = {"nan": "not finite", "missing key": "0.bias has no 'm'",
            "missing parameter": "0.bias has no 'm'", "no texts": "damaged",
-           "half": "float16, must be torch.float32", "no world": "damaged.*world",
+           "whole numbers": "int32, must be torch.float32", "no world": "damaged.*world",
            "unknown kind": "damaged.*elsewhere", "format": "not of format 1",
            "lr": "lr of group 0 is NaN", "betas": "betas", "step": "damaged.*step",
            "negative": "group 0 has lr = -1.0", "list": "not the state of an optimizer",
