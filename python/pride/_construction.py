@@ -313,7 +313,8 @@ class Construction(VirtualWorkers, Steps):
         raise InvalidArgument(
             f"pride: the model's parameters differ between ranks: {listed_names(names or ['?'])}. No "
             "optimizer of pride's has them, so that each rank steps them by its own gradients: give "
-            "them to pride's optimizer, or average their gradients")
+            "them to pride's optimizer, or average their gradients. If each rank is meant to have its "
+            "own, let them differ when the optimizer is made")
 
 
 @atexit.register

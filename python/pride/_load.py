@@ -190,7 +190,7 @@ def _ranks(optimizer, saved):
 def _held(optimizer, state, texts):
     """The texts of the ranks whose own buffers the state has."""
     first, rank = next(iter(texts.values())), optimizer._voters.rank
-    if not is_private(first):  # each state has all
+    if not is_private(first) and not optimizer._n_workers:  # each rank's state has all
         one = rank if rank in texts and int(first["world"]) == optimizer._n_ranks() else min(texts)
         return {one: texts[one]}
     steps = {int(key[len("step.rank"):]): int(step)

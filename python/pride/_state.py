@@ -157,16 +157,19 @@ def _state_dict(optimizer):
     if is_private(texts):
         first = next((p for group in optimizer.param_groups for p in group["params"]
                       if p.requires_grad), optimizer._of_node()[0].param)
-        # of one dimension: torch's tools fail at numbers that only some ranks have
-        state[index[id(first)]].update((f"step.rank{r}", _step([steps])) for r in ranks)
+        # of one dimension: torch's tools fail at numbers that only some ranks have; and no float,
+        # which tools cast
+        state[index[id(first)]].update(
+            (f"step.rank{r}", torch.tensor([int(steps)], dtype=torch.int64, device="cpu"))
+            for r in ranks)
     if optimizer._nodes and any(kind_of(texts, name) == library.SERVER
                                 for texts, _ in ranks.values() for name in buffers_in(texts)):
         groups[0][ABOUT]["node_ranks"] = len(optimizer._nodes.ranks)
     return {"state": state, "param_groups": groups}
 
 
-def _step(steps):
-    return torch.tensor(steps, dtype=torch.float32, device="cpu")
+def _step(number):
+    return torch.tensor(number, dtype=torch.float32, device="cpu")
 
 
 def of_copy(optimizer):
