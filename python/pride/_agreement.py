@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import ctypes as c
+import functools
 import hashlib
 import os
 import struct
@@ -11,7 +12,7 @@ import torch
 from . import _device
 from . import _library as library
 from ._world import listed
-from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
+from .errors import CommError, Error, InvalidArgument, NonFiniteGradient, without_frames
 
 _OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broadcast_parameters",
                "check_replicas", "consolidate_state_dict", "join", "end of join",
@@ -24,6 +25,18 @@ _TEXT = 1024  # bytes of a refusal's reason
 def working(rows):
     """Ranks that have not reached the end of pride.join()."""
     return [r for r, row in enumerate(rows) if row[0] != _ENDED] or list(range(len(rows)))
+
+
+def locked(method):
+    """For a method that reads or changes the state: state_dict() may be called in another thread,
+    and a state is of one moment."""
+    @without_frames
+    @functools.wraps(method)
+    def call(self, *arguments, **keywords):
+        with self._lock:
+            return method(self, *arguments, **keywords)
+
+    return call
 
 
 def digest(data):

@@ -5,6 +5,7 @@ import collections
 import ctypes as c
 import os
 import socket
+import threading
 import uuid
 import warnings
 import weakref
@@ -48,6 +49,7 @@ class Construction(VirtualWorkers, Steps):
         self._voters = self._nodes = None
         self._slots: List[Slot] = []
         self._hooks = _hooks.Hooks(self)
+        self._lock = threading.RLock()  # around all that reads or changes the state
         self._running = False         # a step has begun and has not ended
         self._joined = False          # inside pride.join(): other ranks may be out of data
         self._operation = None        # the last operation on which ranks agreed
@@ -75,6 +77,7 @@ class Construction(VirtualWorkers, Steps):
         self._scaled = False          # in this step some rank's frames carry found_inf
         self.scaler = None            # GradScaler of torch 2.x whose found_inf all ranks share
         self._saved = None            # the state that a copied optimizer loads when it is built
+        self._saved_alone = False     # since the last step: a state_dict() with this rank's part
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
         self._broken: Optional[str] = None
         self._checks_left = CHECKED_STEPS
@@ -294,10 +297,15 @@ class Construction(VirtualWorkers, Steps):
         differing = self._differing([hash_as_float32(slot.tensor) for slot in slots])
         name = next((f"'{slots[i].name}' of shape {tuple(slots[i].shape)}" for i in differing),
                     "unknown")
+        # where most differ they may be pieces of one model, which a broadcast would destroy
+        advice = ("Seed all ranks alike, wrap the model in DistributedDataParallel first, or give "
+                  "broadcast_parameters=True") if 2 * len(differing) < len(slots) else (
+                      "If each rank builds the whole model: seed all ranks alike. If each has a "
+                      "piece of it (tensor or pipeline parallelism): give process_group=, the ranks "
+                      "with the same piece")
         raise InvalidArgument(
             f"pride: initial parameters of rank(s) {listed(others)} are not those of rank 0; the "
-            f"first that differs is {name}. Seed all ranks alike, wrap the model in "
-            "DistributedDataParallel first, or give broadcast_parameters=True")
+            f"first of {len(differing)} (of {len(slots)}) that differ is {name}. {advice}")
 
     def _own_ids(self):
         """Ids of the parameters that this optimizer keeps equal."""
@@ -330,7 +338,8 @@ class Construction(VirtualWorkers, Steps):
         raise InvalidArgument(
             f"pride: the model's parameters differ between ranks: {listed_names(names or ['?'])}. No "
             "optimizer of pride's has them, so that each rank steps them by its own gradients: give "
-            "them to pride's optimizer, or average their gradients")
+            "them to pride's optimizer, or average their gradients. If each rank is meant to have its "
+            "own, let them differ when the optimizer is made")
 
 
 @atexit.register

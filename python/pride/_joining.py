@@ -1,6 +1,7 @@
 # What all ranks agree on before a step; and pride.join(), where some have run out of data.
 # SPDX-License-Identifier: Apache-2.0
 import ctypes as c
+import warnings
 
 import torch
 
@@ -30,7 +31,7 @@ class Joining(Agreement):
             digest(repr(self._frozen_names()).encode()),
             self._nodes.not_finite if self._nodes else 0,
             0 if checked else self._sample(values),
-            *self._look_outside(checked)])
+            *self._look_outside(checked), int(self._saved_alone)])
         more = ", the GradScaler's scale" if self._nodes else ""
         self._same(rows, 0, f"hyper-parameters (lr, betas, eps, weight_decay, maximize{more})")
         self._same(rows, 4, "set of parameters with requires_grad=False")
@@ -70,6 +71,7 @@ class Joining(Agreement):
                     f" in node {self._node_of(r)}, held by rank {r}, is not finite; nothing "
                     "was changed")
         self._check_outside(rows)
+        self._check_saved(rows)
         samples = self._by_nodes(rows, 8)
         if checked:
             self._check_local(self._by_nodes(rows, 4), self._by_nodes(rows, 5))
@@ -86,7 +88,18 @@ class Joining(Agreement):
             nodes.setdefault(self._node_of(r), []).append(rows[r][column])
         return list(map(tuple, nodes.values()))
 
+    def _check_saved(self, rows):
+        """Warns if some ranks have called state_dict() since the last step, and others have not."""
+        alone = [r for r in working(rows) if rows[r][11]]
+        if self._saved_alone and len(alone) < len(working(rows)):
+            warnings.warn(
+                f"pride: rank(s) {listed(alone)} called state_dict() and the others did not: each "
+                "rank has its own momentum, and that of the others is not saved. Save one file per "
+                "rank, or call consolidate_state_dict() on all ranks before")
+        self._saved_alone = False
+
     def _check_outside(self, rows):
+        rows = [rows[r] for r in working(rows)]
         if len({row[9] for row in rows}) == 1 < len({row[10] for row in rows}):
             self._raise_apart(self._outside.pairs())
 
@@ -114,11 +127,12 @@ class Joining(Agreement):
                 if not any(row[0] != rows[self._world.rank][0] for row in rows):
                     return
                 checked = self._checks_left > 0
-                if self._begins(rows, None, checked, unused, [None] * len(unused)):
-                    self._begin()
-                    with self._all_fail():
-                        self._hand_over([None] * len(unused), unused)
-                    self._finish()
+                with self._lock:
+                    if self._begins(rows, None, checked, unused, [None] * len(unused)):
+                        self._begin()
+                        with self._all_fail():
+                            self._hand_over([None] * len(unused), unused)
+                        self._finish()
 
     def _follow(self, source):
         """Ranks without data adopt the hyper-parameters of a rank that continues."""

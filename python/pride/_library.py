@@ -5,7 +5,8 @@ import os
 import pathlib
 import traceback
 
-from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory
+from .errors import (CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory,
+                     whole)
 
 C_VERSION = 10
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
@@ -18,17 +19,36 @@ _ERRORS = {INVALID: InvalidArgument, COMM_ERROR: CommError, NON_FINITE: NonFinit
            NO_DEVICE_MEMORY: OutOfMemory}
 
 
+_RANGES = {kind: (-(1 << 8 * c.sizeof(kind) - 1), (1 << 8 * c.sizeof(kind) - 1) - 1)
+           for kind in (c.c_int32, c.c_int64)}
+_RANGES.update((kind, (0, (1 << 8 * c.sizeof(kind)) - 1)) for kind in (c.c_uint32, c.c_uint64))
+
+
+def integers(kind, name, values):
+    """An array of a type of C."""
+    return (kind * len(values))(*(whole(name, value, *_RANGES[kind]) for value in values))
+
+
 def _struct(name, *fields):
     """A structure; each field is a type and the names of one or more members. A member struct_size
     begins as the size."""
     members = [(member, kind) for kind, names in fields for member in names.split()]
+
+    ranges = {member: _RANGES[kind] for member, kind in members if kind in _RANGES}
 
     def begin(self, *values, **more):
         c.Structure.__init__(self, *values, **more)
         if members[0][0] == "struct_size":
             self.struct_size = c.sizeof(self)
 
-    return type(name, (c.Structure,), {"_fields_": members, "__init__": begin})
+    def put(self, member, value):
+        if member in ranges:
+            value = whole(member, value, *ranges[member])
+        c.Structure.__setattr__(self, member, value)
+
+    # Array's are addresses and sizes of tensors, set for each gradient of a step
+    return type(name, (c.Structure,), {"_fields_": members, "__init__": begin,
+                                       **({"__setattr__": put} if name != "Array" else {})})
 
 
 NOTICE = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
@@ -248,7 +268,11 @@ def keep_error(error, where, size):
 
 
 def call(name, *arguments):
-    return check(getattr(lib, name)(*arguments))
+    function = getattr(lib, name)
+    for value, kind in zip(arguments, function.argtypes):
+        if kind in _RANGES and isinstance(value, int):
+            whole(f"an argument of {name}()", value, *_RANGES[kind])
+    return check(function(*arguments))
 
 
 class Handle:
@@ -285,7 +309,7 @@ def tensors(specs):
     """Array of pride_tensor from (name, shape, group, ...). It keeps names and shapes alive."""
     array = (Tensor * len(specs))()
     for slot, (name, shape, group, *_) in zip(array, specs):
-        dims = (c.c_int64 * len(shape))(*shape)
+        dims = integers(c.c_int64, f"a dimension of {name}", shape)
         slot.name, slot.n_dims, slot.group = name.encode(), len(shape), group
         slot.shape = c.cast(dims, c.POINTER(c.c_int64))
     return array

@@ -11,8 +11,8 @@ import torch
 
 from . import _library as library
 from ._device import HOST
-from ._state import (ABOUT, FORMAT, KIND_OF_MASTER, MASTER, buffers_in, key_of, kind_of, of_copy,
-                     packed_groups, state_dict, stepped)
+from ._state import (ABOUT, FORMAT, KIND_OF_MASTER, MASTER, buffers_in, held_in, is_private, key_of,
+                     kind_of, of_copy, packed_groups, state_dict, stepped)
 from ._tensors import hash_of, shard_of
 from ._agreement import digest
 from ._units import check_units
@@ -33,7 +33,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
         for hook in getattr(optimizer, "_optimizer_load_state_dict_pre_hooks", {}).values():
             changed = hook(optimizer, state)
             state = state if changed is None else changed
-        made["groups"] = _groups(optimizer, state)
+        made["state"], made["groups"] = state, _groups(optimizer, state)
         made["ranks"] = _ranks(optimizer, state)
 
     def row():
@@ -46,6 +46,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
                 digest(b"".join(values)), _shared_digest(optimizer, ranks)]
 
     rows = optimizer._agree("load_state_dict", read, row)
+    _warn_of_casts(made["state"])
     ranks, size = made["ranks"], optimizer._n_ranks()
     held, worlds = [r[2] for r in rows], [r[3] for r in rows]
     optimizer._same(rows, 3, "argument 'local' of load_state_dict()")
@@ -70,6 +71,18 @@ def load(optimizer, saved, local="keep", with_groups=True):
     stepped(optimizer)
     for hook in getattr(optimizer, "_optimizer_load_state_dict_post_hooks", {}).values():
         hook(optimizer)
+
+
+def _warn_of_casts(saved):
+    """As torch's optimizers, pride loads values of another type, but says so."""
+    types = {str(t.dtype) for entry in saved["state"].values() if isinstance(entry, dict)
+             for key, t in entry.items() if not str(key).startswith("step") and isinstance(
+                 t, torch.Tensor) and t.dtype not in (torch.float32, torch.float64)}
+    if types:
+        warnings.warn(
+            f"pride: load_state_dict: the state was saved in {', '.join(sorted(types))}, by a tool "
+            "that casts, and has fewer bits than float32: the run goes on, but not bit for bit",
+            stacklevel=4)
 
 
 def _what_each_loads(rows):
@@ -159,7 +172,7 @@ def _ranks(optimizer, saved):
     ids = [i for group in saved["param_groups"] for i in group["params"]]
     state = {number: saved["state"].get(i) for number, i in enumerate(ids)}
     ranks = {}
-    for r, texts in _texts(about).items():
+    for r, texts in _held(optimizer, state, _texts(about)).items():
         if any(slot.narrow() for slot in optimizer._slots):
             texts[KIND_OF_MASTER] = "shared"
         ranks[r] = texts, _tensors(optimizer, state, r, texts)
@@ -174,6 +187,27 @@ def _ranks(optimizer, saved):
         raise DataError(f"pride: load_state_dict: the state is of ranks {', '.join(map(str, ranks))}"
                         f" of {world}: others are missing")
     return ranks
+
+
+def _held(optimizer, state, texts):
+    """The texts of the ranks whose own buffers the state has."""
+    first, rank = next(iter(texts.values())), optimizer._voters.rank
+    if not is_private(first) and not optimizer._n_workers:  # each rank's state has all
+        one = rank if rank in texts and int(first["world"]) == optimizer._n_ranks() else min(texts)
+        return {one: texts[one]}
+    steps = {int(key[len("step.rank"):]): int(step)
+             for entry in state.values() if isinstance(entry, dict)
+             for key, step in entry.items() if str(key).startswith("step.rank")}
+    held = held_in(state)
+    of_now = {r for r in held if r in texts and steps.get(r, int(texts[r]["step"])) == int(
+        texts[r]["step"])}
+    if held and not of_now:
+        raise DataError(
+            f"pride: load_state_dict: the state is of step {first['step']}, and its own buffers of "
+            f"rank(s) {', '.join(map(str, sorted(held)))} are not: a tool has sent rank 0's state to "
+            "all ranks (broadcast_from_rank0), and it has no other rank's momentum. Save with "
+            "pride.checkpoint, or after consolidate_state_dict() on all ranks, and load that on all")
+    return {r: each for r, each in texts.items() if r in of_now or not held}
 
 
 def _texts(about):
@@ -230,13 +264,13 @@ def _values(state, i, slot, key):
         raise DataError(f"pride: load_state_dict: {slot.name} has no '{key}'")
     values = entry[key]
     what = f"pride: load_state_dict: '{key}' of {slot.name}"
-    if not isinstance(values, torch.Tensor) or values.dtype != torch.float32:
+    if not isinstance(values, torch.Tensor) or not values.dtype.is_floating_point:
         kind = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
         raise DataError(f"{what} is {kind}, must be torch.float32")
     if tuple(values.shape) != tuple(slot.param.shape):
         raise DataError(f"{what} has shape {tuple(values.shape)}, the parameter "
                         f"{tuple(slot.param.shape)}")
-    return shard_of(values, slot).detach().to("cpu").contiguous()
+    return shard_of(values, slot).detach().to("cpu", torch.float32).contiguous()
 
 
 def _handle_of(optimizer, texts, tensors):

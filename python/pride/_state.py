@@ -4,11 +4,14 @@
 # state[i][key]: `key` is the name of a buffer of the method, e.g. "m"; "m.rank3" if each rank has
 # its own. "master", only in state_dict(), is the float32 value of a narrower parameter. Options and
 # steps are texts, by rank, in param_groups[0]["pride"], because frameworks keep the groups' entries
-# and drop others.
+# and drop others. They are there for all ranks, because torch's tools want equal keys on all; which
+# ranks' buffers a state has follows from the keys of its tensors. "step.rank3", in one entry, is
+# the step of rank 3's: tools that send rank 0's state to all leave others' buffers as they are.
 import copy
 import ctypes as c
 import io
 import math
+import re
 
 import torch
 
@@ -34,6 +37,18 @@ def _buffers(optimizer):
         found.append((name.value.decode(), kind.value, data.value,
                       dtype.value == library.BFLOAT16))
     return found
+
+
+def is_private(texts):
+    """True if the method has buffers of each rank's own."""
+    return any(kind_of(texts, name) != library.SHARED for name in buffers_in(texts))
+
+
+def held_in(state):
+    """Ranks whose own buffers are in the entries of a state."""
+    keys = {key for entry in state.values() if isinstance(entry, dict) for key in entry}
+    found = (re.search(r"\.rank(\d+)$", key) for key in keys if isinstance(key, str))
+    return {int(match.group(1)) for match in found if match}
 
 
 def key_of(name, kind, rank):
@@ -136,9 +151,20 @@ def _state_dict(optimizer):
             if (buffer, slot.name) in tensors:
                 entry[key] = like(tensors[buffer, slot.name], slot)
         state[index[id(slot.param)]] = entry
+    texts = next(iter(ranks.values()))[0]
+    every = {r: {**texts, "rank": str(r)} for r in range(int(texts["world"]))}
+    every.update((r, texts) for r, (texts, _) in ranks.items())
     groups[0][ABOUT] = {"format": FORMAT, "ranks": {
         str(r): {k: v for k, v in texts.items() if k != KIND_OF_MASTER}
-        for r, (texts, _) in ranks.items()}}
+        for r, texts in every.items()}}
+    if is_private(texts):
+        first = next((p for group in optimizer.param_groups for p in group["params"]
+                      if p.requires_grad), optimizer._of_node()[0].param)
+        # of one dimension: torch's tools fail at numbers that only some ranks have; and no float,
+        # which tools cast
+        state[index[id(first)]].update(
+            (f"step.rank{r}", torch.tensor([int(steps)], dtype=torch.int64, device="cpu"))
+            for r in ranks)
     if optimizer._nodes and any(kind_of(texts, name) == library.SERVER
                                 for texts, _ in ranks.values() for name in buffers_in(texts)):
         groups[0][ABOUT]["node_ranks"] = len(optimizer._nodes.ranks)
@@ -157,6 +183,16 @@ def of_copy(optimizer):
 
 def buffers_in(texts):
     return [key[len("kind."):] for key in texts if key.startswith("kind.")]
+
+
+def lacks_others(optimizer):
+    """True if state_dict() has a part of the state, and other ranks the rest."""
+    gathered = optimizer._gathered
+    if optimizer._handle is None or optimizer._world.size == 1 or (
+            gathered and gathered[0] == _version(optimizer)):
+        return False
+    return bool(optimizer._nodes) or any(
+        kind != library.SHARED for _, kind, _, _ in _buffers(optimizer))
 
 
 def _version(optimizer):

@@ -9,7 +9,7 @@ import torch
 
 from . import _library as library
 from . import _edits, _units
-from ._agreement import digest
+from ._agreement import digest, locked
 from ._amp import Amp
 from ._device import memory_at
 from ._joining import LOOK, Joining
@@ -46,9 +46,9 @@ class Steps(Joining):
             with torch.enable_grad():
                 loss = closure()
         self._usable()
-        if self._between is not None:
-            self._between.before_step()
-        with torch.no_grad():
+        with self._lock, torch.no_grad():
+            if self._between is not None:
+                self._between.before_step()
             amp = Amp(self, scaler)
             if amp.used and self._settings["overlap"]:
                 self._end_world("a GradScaler was used with overlap=True")
@@ -156,6 +156,7 @@ class Steps(Joining):
             with self._failures():
                 library.check(status)
 
+    @locked
     def _gradient_complete(self, index):
         """Called in backward, with overlap."""
         slot = self._slots[index]

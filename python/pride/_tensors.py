@@ -78,6 +78,21 @@ def shard_begin(p):
     return 0 if dim is None else begin * p.shape[dim + 1:].numel()
 
 
+def _whose_piece(p, settings):
+    """For a parameter of which each rank has another piece: why pride cannot take it; or None."""
+    kinds = {kind.__name__ for kind in type(p).__mro__}
+    if "FlatParameter" in kinds or getattr(p, "_fsdp_flattened", False):
+        return ("is a piece that FSDP1 (FullyShardedDataParallel) holds, and FSDP1 averages gradients "
+                "itself: use fully_shard() of torch 2.x with replicate_mesh=, or a plain module")
+    if hasattr(p, "ds_id") or "ShardedTensor" in kinds:
+        return ("is a piece of a tensor that is sharded over the ranks (ZeRO-3, ShardedTensor): use "
+                "fully_shard() of torch 2.x with replicate_mesh=, or a plain module")
+    if getattr(p, "tensor_model_parallel", False) and settings["process_group"] is None:
+        return ("is a piece of tensor parallelism (tensor_model_parallel): give process_group=, the "
+                "ranks that have the same piece")
+    return None
+
+
 def check_parameter(name, p):
     """Raises InvalidArgument, or TypeError as torch does, for a parameter that cannot be
     optimized."""
@@ -117,6 +132,10 @@ def check_memory(slots):
 def check_shards(slots, settings, world):
     """Raises InvalidArgument if sharded parameters cannot be voted on by shards. Returns the
     process groups over which they are sharded."""
+    for slot in slots:
+        piece = _whose_piece(slot.param, settings)
+        if piece and world.size > 1:
+            raise InvalidArgument(f"pride: {slot.name} {piece}")
     sharded = [slot for slot in slots if is_sharded(slot.param)]
     if not sharded:
         return []

@@ -5,10 +5,11 @@ import contextlib
 import torch
 
 from . import _library as library
+from ._agreement import locked
 from ._state import stepped
 from ._tensors import arrays_of
 from ._world import listed
-from .errors import InvalidArgument
+from .errors import InvalidArgument, whole, without_frames
 
 
 def check_setting(settings):
@@ -16,9 +17,7 @@ def check_setting(settings):
     count = settings["virtual_workers"]
     if count is None:
         return
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InvalidArgument(f"pride: virtual_workers = {count!r}, must be a whole number from 1 "
-                              "to 1024, or None")
+    whole("virtual_workers", count, 1, 1024)
     for name in ("overlap", "coordinator"):
         if settings[name]:
             raise InvalidArgument(f"pride: virtual_workers and {name}: give one of them")
@@ -74,6 +73,7 @@ class VirtualWorkers:
         for slot in self._slots:
             slot.param.grad = None
 
+    @locked
     def _hand_over_worker(self, number):
         unused = self._hooks.unused()
         grads = [None if missing else slot.place.copy(slot.param.grad) if value is None else value
@@ -84,6 +84,7 @@ class VirtualWorkers:
         self._hooks.reset()
         self._handed_workers.add(number)
 
+    @without_frames
     def _step(self, closure, scaler):
         if not self._n_workers:
             return super()._step(closure, scaler)
@@ -103,6 +104,7 @@ class VirtualWorkers:
         self._step_workers()
         return loss
 
+    @locked
     @torch.no_grad()
     def _step_workers(self):
         self._table.fill()

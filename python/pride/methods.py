@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _library as library
-from .errors import InvalidArgument
+from .errors import InvalidArgument, whole
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def method_info(name: str, world: int = 4) -> MethodInfo:
         InvalidArgument: there is no such method; the text lists the names.
     """
     found = library.Method()
-    library.call("pride_method_info", name.encode(), world, c.byref(found))
+    library.call("pride_method_info", name.encode(), whole("world", world, 1, 65535), c.byref(found))
     options = {}
     texts = [c.c_char_p() for _ in range(3)]
     for i in range(found.n_options):
@@ -73,14 +73,17 @@ def step_bytes(method: str, shapes: Union[int, Sequence[Sequence[int]]], world: 
         vote_weights: each rank's weight; default: equal. Frames of counts grow with their sum.
     """
     shapes = [(shapes,)] if isinstance(shapes, int) else shapes
+    world = whole("world", world, 1, 65535)
+    step = whole("step", step, 0, (1 << 63) - 1)
     layout = library.make_layout([(f"p{i}", tuple(s), 0) for i, s in enumerate(shapes)])
-    made = library.make_options(method, options or {}, bucket_coords=bucket_size)
+    made = library.make_options(method, options or {},
+                                bucket_coords=whole("bucket_size", bucket_size, 1, (1 << 63) - 1))
     cost = library.Cost()
     weights = None
     if vote_weights is not None:
         if len(vote_weights) != world:
             raise InvalidArgument(f"{len(vote_weights)} vote weights for {world} ranks")
-        weights = (c.c_int32 * world)(*vote_weights)
+        weights = library.integers(c.c_int32, "a vote weight", vote_weights)
     library.call("pride_method_mean_cost", c.byref(made), layout, world, -1, step,
                  weights, c.byref(cost))
     return cost.bytes_up + cost.bytes_down

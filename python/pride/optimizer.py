@@ -4,7 +4,6 @@ import contextlib
 import copy
 import ctypes as c
 import datetime
-import numbers
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
@@ -15,8 +14,8 @@ from ._construction import Construction
 from ._world import MpiWorld, duration
 from ._steps import betas_of
 from ._tensors import Slot, hash_as_float32, parts_of
-from ._agreement import digest
-from .errors import Error, InvalidArgument, check_one_of
+from ._agreement import digest, locked
+from .errors import Error, InvalidArgument, check_one_of, whole, without_frames
 from .methods import method_info
 
 _NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
@@ -96,6 +95,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
 
     _step_supports_amp_scaling = True
 
+    @without_frames
     def __init__(self, params: Iterable, lr: Optional[float] = None,
                  betas: Union[float, Tuple[float, ...], None] = None, eps: Optional[float] = None,
                  weight_decay: Optional[float] = None, *, method: str,
@@ -143,13 +143,13 @@ class Optimizer(Construction, torch.optim.Optimizer):
             if release_gradients and not overlap:
                 raise InvalidArgument("pride: release_gradients=True needs overlap=True: without it "
                                       "nothing is encoded before step()")
-            if vote_weight not in range(1, 65536):
-                raise InvalidArgument(f"pride: vote_weight = {vote_weight!r}, must be a whole "
-                                      "number from 1 to 65535")
-            if bucket_size is not None and (isinstance(bucket_size, bool) or not isinstance(
-                    bucket_size, numbers.Integral) or not 0 < bucket_size < 1 << 63):
-                raise InvalidArgument(f"pride: bucket_size = {bucket_size!r}, must be a whole "
-                                      "number above 0, or None")
+            whole("vote_weight", vote_weight, 1, 65535)
+            whole("seed", seed, 0, (1 << 64) - 1)
+            whole("lanes", lanes, 0, 16)
+            for node in node_of_rank or ():
+                whole("a node in node_of_rank", node, 0, (1 << 31) - 1)
+            if bucket_size is not None:
+                whole("bucket_size", bucket_size, 1, (1 << 63) - 1)
             info = method_info(method)
             defaults = dict(
                 lr=info.lr if lr is None else lr, betas=betas_of(info, betas),
@@ -190,6 +190,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._hooks.reset()
         super().zero_grad(set_to_none=set_to_none)
 
+    @locked
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """Appends a group of parameters. Collective."""
         if self._handle is None and self._saved is None:  # torch's constructor
@@ -241,6 +242,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
                     why_not=out.why_not.decode(), replayed=out.replayed,
                     took_parameters=bool(out.took_parameters))
 
+    @locked
     def broadcast_parameters(self) -> None:
         """Copies rank 0's parameters to all ranks. Collective. With a coordinator: overwrites the
         parameters with the run's, at the open round."""
@@ -249,6 +251,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._call("pride_optimizer_broadcast", self._handle, None)
         self._table.written()
 
+    @without_frames
     def check_replicas(self, model: Optional[torch.nn.Module] = None) -> int:
         """A 64-bit hash of all parameters, equal on all ranks. Collective. With local steps, the
         hash of the common parameters. With ``model``, its other parameters are compared, too.
@@ -281,10 +284,12 @@ class Optimizer(Construction, torch.optim.Optimizer):
         library.call("pride_optimizer_mean_cost", self._handle, steps, c.byref(mean))
         n = sum(slot.n for slot in self._slots)
         world = self._n_ranks()
-        return dict(self._totals, last_step=dict(self._last),
+        fp32 = 8 * n * (world - 1) // world
+        last = dict(self._last, fp32_bytes=fp32) if self._last else {}
+        return dict(self._totals, last_step=last,
                     cost_bytes=cost.bytes_up + cost.bytes_down, cost_exact=bool(cost.exact),
                     mean_cost_bytes=mean.bytes_up + mean.bytes_down,
-                    fp32_bytes=8 * n * (world - 1) // world)
+                    fp32_bytes=fp32)
 
     def memory(self) -> Dict[str, int]:
         """Bytes that the optimizer holds beside parameters and gradients, by kind.
@@ -316,6 +321,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """After :meth:`to_common`: restores this rank's own parameters, bit for bit."""
         self._replace_parameters("local")
 
+    @locked
     def _replace_parameters(self, which):
         self._usable()
         if self._running:
@@ -343,14 +349,19 @@ class Optimizer(Construction, torch.optim.Optimizer):
             if not inside:
                 self.to_local()
 
+    @locked
     def state_dict(self) -> Dict[str, Any]:
         """This rank's state; after :meth:`consolidate_state_dict` the state of all ranks.
 
-        Not collective. Returns copies. Each rank's own momentum has the rank in its key, e.g.
-        ``m.rank3``. With virtual workers it is the state of all workers.
+        Not collective. Returns copies, of one moment in whatever thread: it waits for the end of a
+        step. Each rank's own momentum has the rank in its key, e.g. ``m.rank3``. With virtual
+        workers it is the state of all workers.
         """
-        return _state.state_dict(self)
+        made = _state.state_dict(self)
+        self._saved_alone = self._saved_alone or _state.lacks_others(self)
+        return made
 
+    @locked
     def load_state_dict(self, state_dict: Dict[str, Any], *, local: str = "keep") -> None:
         """Loads what :meth:`state_dict` returned. Collective: all ranks load, or none does.
 
@@ -371,6 +382,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         if self._settings.get("coordinator") is not None:
             self.broadcast_parameters()
 
+    @locked
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Gathers the state of all ranks on rank ``to``, for its next :meth:`state_dict`.
 

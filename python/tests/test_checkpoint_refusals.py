@@ -69,8 +69,8 @@ def damaged(data, how):
         del state["state"][1]
     elif how == "no texts":
         about["ranks"] = {}
-    elif how == "half":
-        entry[key] = entry[key].half()
+    elif how == "whole numbers":
+        entry[key] = entry[key].int()
     elif how == "no world":
         del texts["world"]
     elif how == "unknown kind":
@@ -94,22 +94,22 @@ def damaged(data, how):
 
 DAMAGES = {"nan": "not finite", "missing key": "0.bias has no 'm'",
            "missing parameter": "0.bias has no 'm'", "no texts": "damaged",
-           "half": "float16, must be torch.float32", "no world": "damaged.*world",
+           "whole numbers": "int32, must be torch.float32", "no world": "damaged.*world",
            "unknown kind": "damaged.*elsewhere", "format": "not of format 1",
            "lr": "lr of group 0 is NaN", "betas": "betas", "step": "damaged.*step",
            "negative": "group 0 has lr = -1.0", "list": "not the state of an optimizer",
            "model": "not the state of an optimizer"}
 
 
-_expected = {}  # by number of ranks: the undisturbed runs
+_expected = {}  # by method: the undisturbed runs
 
 
-def check_refused(world, files, pattern, n=2, **kwargs):
+def check_refused(world, files, pattern, method="adamw", **kwargs):
     """On all ranks, with the reason on all of them; afterwards the run is an undisturbed one."""
-    if n not in _expected:
-        _expected[n] = world(n).run(undisturbed, "adamw")
-    expected = _expected[n]
-    got = world(n).run(refused, files, **kwargs)
+    if method not in _expected:
+        _expected[method] = world(2).run(undisturbed, method)
+    expected = _expected[method]
+    got = world(2).run(refused, files, method=method, **kwargs)
     for rank, (text, end) in enumerate(got):
         assert text, f"rank {rank} loaded it"
         assert re.search(pattern, text), text
@@ -145,21 +145,23 @@ def test_ranks_that_load_different_things_are_refused(world):
     two = world(2).run(state_of)
     later = world(2).run(state_of, "adamw", 3)
     check_refused(world, [two[0], later[1]], r"different steps \(rank 0: 2, rank 1: 3\)")
-    three = world(3).run(state_of)
-    check_refused(world, [two[0], three[1]],
-                  "rank 0 loads the state of rank 0 of 2; rank 1 loads the state of rank 1 of 3")
-    check_refused(world, three[:2], "rank 1 of 3; this run has 2")
-    check_refused(world, [two[1], two[0]], "rank 0 loads the state of rank 1 of 2")
+    vote = dict(method="dlion-vote")
+    of_two, of_three = (world(n).run(state_of, "dlion-vote") for n in (2, 3))
+    check_refused(world, [of_two[0], of_three[1]],
+                  "rank 0 loads the state of rank 0 of 2; rank 1 loads the state of rank 1 of 3",
+                  **vote)
+    check_refused(world, of_three[:2], "rank 1 of 3; this run has 2", **vote)
+    check_refused(world, [of_two[1], of_two[0]], "rank 0 loads the state of rank 1 of 2", **vote)
     other = loaded(two[1])
     other["state"][0]["m"][0, 0] += 1e-3  # of another run
     check_refused(world, [two[0], packed(other)], "shared part of the state to load")
     rates = loaded(two[1])
     rates["param_groups"][0]["lr"] = 0.5
     check_refused(world, [two[0], packed(rates)], "hyper-parameters of the state to load")
-    whole = world(3).run(state_of, consolidate=True)[0]
+    whole = world(3).run(state_of, "dlion-vote", consolidate=True)[0]
     part = loaded(whole)
     del part["param_groups"][0]["pride"]["ranks"]["2"]
-    check_refused(world, [packed(part)] * 2, "ranks 0, 1 of 3: others are missing")
+    check_refused(world, [packed(part)] * 2, "ranks 0, 1 of 3: others are missing", **vote)
     check_refused(world, two, "local = 'mean'", local="mean")
     check_refused(world, two, "needs the states of all ranks", local="average")
 

@@ -89,7 +89,7 @@ def alone():
 def test_asking_for_the_state_takes_no_step_and_no_other_rank(world):
     results = world(2).run(alone)
     names = ["0.bias", "0.weight", "2.bias", "2.weight"]
-    assert results[0] == ((names, ["m.rank0", "step"]), True, 0)
+    assert results[0] == ((names, ["m.rank0", "step", "step.rank0"]), True, 0)
 
 
 def momenta(folder, local):

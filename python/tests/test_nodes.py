@@ -45,7 +45,8 @@ def check_bytes(results, bytes_of, more):
     d, results_of_all = sum(sizes), sum(map(bytes_of, sizes))
     shares = []
     for _, traffic, (_, state) in results[:3]:
-        own = {i: len(data) // 4 for (i, key), data in state.items() if key != "step"}.values()
+        own = {i: len(data) // 4 for (i, key), data in state.items()
+               if not key.startswith("step")}.values()
         share, sent = sum(own), sum(map(bytes_of, own))
         shares.append(share)
         steps = traffic["steps"]

@@ -213,8 +213,8 @@ REFUSED = [
     ("hosts", "here node0 has 3 (rank(s) 0, 1, 2), node1 has 1 (rank(s) 3)"),
     ("weights", "the argument 'vote_weight' of rank(s) 1 and of rank 0 differ"),
     ("counts", "method, options, seed or parameters of rank(s) 1 and of rank 0 differ"),
-    ("starts", "initial parameters of rank(s) 1 are not those of rank 0; the first that differs is "
-               "'2.weight'"),
+    ("starts", "initial parameters of rank(s) 1 are not those of rank 0; the first of 1 (of 6) "
+               "that differ is '2.weight'"),
     ("name", "node_group = 'host', must be 'auto' or a process group"),
     ("averaged", "the gradients of all ranks are equal, bit for bit"),
     ("join", "join() with node_group"),

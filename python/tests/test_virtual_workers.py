@@ -164,7 +164,7 @@ def test_refuses_what_is_no_step():
 @pytest.mark.parametrize("settings, text", [
     (dict(virtual_workers=0), "virtual_workers = 0, must be"),
     (dict(virtual_workers=True), "virtual_workers = True, must be"),
-    (dict(virtual_workers=2000), "from 0 to 1024"),
+    (dict(virtual_workers=2000), "from 1 to 1024"),
     (dict(virtual_workers=2, overlap=True), "virtual_workers and overlap"),
     (dict(virtual_workers=2, coordinator="localhost:1"), "virtual_workers and coordinator")])
 def test_refuses_settings(settings, text):
