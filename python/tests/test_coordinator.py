@@ -4,6 +4,7 @@ import contextlib
 import signal
 import subprocess
 import threading
+import time
 
 import pytest
 import torch
@@ -165,6 +166,40 @@ def test_the_momentum_can_be_saved_once_the_coordinator_is_given_up(tmp_path):
         optimizer.step()
     assert optimizer.state_dict()["state"][0]["m.rank0"].abs().max() > 0
     optimizer.close()
+
+
+@needs_program
+@pytest.mark.parametrize("coordinator", [["--grace", "0.05"]], indirect=True)
+def test_warns_a_worker_whose_ballots_are_always_late(coordinator):
+    slow, fast, rounds, over = model_of(1), model_of(1), [], threading.Event()
+
+    def run():
+        optimizer = pride.DistributedLion(fast.parameters(), lr=1e-2, coordinator=coordinator,
+                                          worker_name="fast", timeout=60)
+        while not over.is_set():
+            fast(torch.ones(8, 40)).square().sum().backward()
+            optimizer.step()
+            rounds.append(optimizer.last_round())
+        optimizer.close()
+
+    other = threading.Thread(target=run)
+    other.start()
+    try:
+        optimizer = pride.DistributedLion(slow.parameters(), lr=1e-2, coordinator=coordinator,
+                                          worker_name="slow", timeout=60)
+        with pytest.warns(UserWarning, match="last 3 ballots of this worker.* were not counted.*late: this worker "
+                          r"computes for .* s, a round takes .* s\. Take fewer samples a step.*--min-workers"):
+            for _ in range(3):
+                slow(torch.ones(8, 40)).square().sum().backward()
+                done = len(rounds)
+                while len(rounds) < done + 12:
+                    assert other.is_alive()
+                    time.sleep(0.01)
+                optimizer.step()
+        optimizer.close()
+    finally:
+        over.set()
+        other.join()
 
 
 @needs_program

@@ -45,6 +45,9 @@ struct Worker {
   int missed = 0;              // consecutive rounds that waited for it in vain
   std::shared_ptr<Upload> ballot, parameters;
   std::int64_t late_round = -1, refused_round = -1;
+  std::optional<Time> ballot_at;  // when its last ballot came
+  int lost = 0;                   // consecutive ballots that were not counted
+  std::string lost_reason;        // of the last one
   std::optional<Waiter> waiter;
   std::uint64_t counted = 0, late = 0, refused = 0, bytes_in = 0, bytes_out = 0;
   int weight = 1;
@@ -57,6 +60,7 @@ struct ClosedRound {
   std::uint64_t params_hash = 0;
   std::vector<int> voters;             // ascending
   std::map<int, std::string> why_not;  // reasons, by worker, of ballots left out
+  Time at{};
 };
 
 // A round being written to the journal.
@@ -153,6 +157,8 @@ struct Coordinator::Impl {
   bool may_be_late(int number, std::int64_t round) const;
   bool has_whole_ballot(int number, std::int64_t round);
   void count_late(int number, std::int64_t round, Time time, bool has_voted);
+  std::string late_reason(int number);
+  void count_lost(int number, const std::string& why);
   std::optional<VoteReply> settled_vote(int number, std::int64_t round, Time time, bool is_checked);
   VoteReply begin_vote(const VoteRequest& request, int number,
                        std::shared_ptr<const Upload>& frames);

@@ -5,6 +5,7 @@
 
 #include "base/digest.h"
 #include "coord/coordinator_impl.h"
+#include "coord/refusals.h"
 #include "pride/error.h"
 
 namespace pride::coord {
@@ -147,6 +148,7 @@ void Impl::report(Closing& round) {
       continue;
     }
     ++at(ballot.number).counted;
+    at(ballot.number).lost = 0;
     ++ballots_counted;
     report.voters.push_back({ballot.number, name_of(ballot.number), round.weights[i],
                              Seconds(now - ballot.arrived), agreement, ballot.loss});
@@ -155,7 +157,10 @@ void Impl::report(Closing& round) {
     ++n_losses;
   }
   if (n_losses > 0) report.loss = sum / n_losses;
-  for (const auto& [number, why] : round.why_not) report.left_out.push_back(number);
+  for (const auto& [number, why] : round.why_not) {
+    report.left_out.push_back(number);
+    count_lost(number, why);
+  }
   reports.push_back(report);
   if (reports.size() > kRoundsKept) reports.pop_front();
   observer.on_round(report);
@@ -169,7 +174,8 @@ void Impl::finish(Work& work, Closing& round) {
   ClosedRound over{.round = round.round,
                    .params_hash = round.report.params_hash,
                    .voters = {},
-                   .why_not = round.why_not};
+                   .why_not = round.why_not,
+                   .at = now};
   for (const VoterReport& voter : round.report.voters) over.voters.push_back(voter.number);
   closed.push_back(std::move(over));
   if (closed.size() > kRoundsKept) closed.pop_front();
@@ -217,7 +223,7 @@ WaitRoundReply Impl::round_reply(int number, std::int64_t round) const {
   reply.set_counted(was_counted(number, round));
   const ClosedRound* known = closed_round(round);
   if (!reply.counted()) {
-    reply.set_why_not(known == nullptr ? "the round closed long ago" : "late");
+    reply.set_why_not(std::string(known == nullptr ? kLongAgo : kLate));
     if (known != nullptr && known->why_not.contains(number)) {
       reply.set_why_not(known->why_not.at(number));
     }
@@ -258,7 +264,8 @@ void Impl::recall_last_record(Time time) {
   const std::string bytes = stored->read(0, stored->size());
   const std::string where = concat(options.folder.string(), ": record of round ", round);
   const auto record = decode_record(std::as_bytes(std::span(bytes)), where);
-  ClosedRound over{.round = round, .params_hash = record.params_hash, .voters = {}, .why_not = {}};
+  ClosedRound over{
+      .round = round, .params_hash = record.params_hash, .voters = {}, .why_not = {}, .at = time};
   for (const Voter& voter : record.voters) {
     over.voters.push_back(voter.number);
     if (voter.number >= workers.size()) continue;  // registered after this journal was copied

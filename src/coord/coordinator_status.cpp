@@ -1,6 +1,7 @@
 // The state of a coordinator at a moment.
 // SPDX-License-Identifier: Apache-2.0
 #include "coord/coordinator_impl.h"
+#include "coord/refusals.h"
 
 namespace pride::coord {
 
@@ -49,7 +50,8 @@ Status Coordinator::status(Time now) const {
            .bytes_in = worker.bytes_in,
            .bytes_out = worker.bytes_out,
            .agreement = impl_->learned.agreement(number),
-           .loss = worker.loss};
+           .loss = worker.loss,
+           .warning = worker.live && worker.lost >= kMostLost ? worker.lost_reason : ""};
     if (worker.seen) one.silent = std::max(Seconds(0), Seconds(now - *worker.seen));
   }
   return status;

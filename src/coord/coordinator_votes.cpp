@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "base/digest.h"
 #include "coord/coordinator_impl.h"
+#include "coord/refusals.h"
 #include "pride/error.h"
 
 namespace pride::coord {
@@ -21,6 +23,12 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 std::string hex(std::uint64_t hash) {
   char text[32];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+std::string seconds(Seconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", time.count());
   return text;
 }
 
@@ -114,6 +122,28 @@ void Impl::count_late(int number, std::int64_t round, Time time, bool has_voted)
   ++ballots_late;
   const auto after = has_voted ? grace.arrived(round, time) : std::nullopt;
   observer.on_late(number, name_of(number), round, after.value_or(Seconds(0)));
+  count_lost(number, late_reason(number));
+}
+
+// The time since its ballot before, and that of a round.
+std::string Impl::late_reason(int number) {
+  const std::optional<Time> before = std::exchange(at(number).ballot_at, now);
+  if (!before || closed.size() < 2) return std::string(kLate);
+  const auto n_live = std::ranges::count_if(workers, [](const Worker& w) { return w.live; });
+  const Seconds round = (closed.back().at - closed.front().at) / (closed.size() - 1);
+  return concat(kLate, ": it takes ", seconds(now - *before), " s for a ballot, a round takes ",
+                seconds(round), " s. Set --grace above the first (by itself the window is at most ",
+                "--most-grace, ", seconds(options.quorum.most_grace), " s), or --min-workers to ",
+                n_live, ", or let it take fewer samples a step");
+}
+
+// A ballot that was not counted. Once several in a row are lost, the worker trains for nothing.
+void Impl::count_lost(int number, const std::string& why) {
+  Worker& worker = at(number);
+  if (++worker.lost < kMostLost) return;
+  worker.lost_reason = concat("worker ", name_of(number), ": its last ", worker.lost,
+                              " ballots were not counted, the last one because: ", why);
+  if (worker.lost == kMostLost) observer.on_warning(worker.lost_reason);
 }
 
 // The reply to a ballot that needs no check; not set: it needs one.
@@ -139,7 +169,7 @@ std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time
   const bool whole = has_whole_ballot(number, round) && may_be_late(number, round);
   if (!is_checked && round >= open.round() - 1 && whole) return {};
   count_late(number, round, time, is_checked);
-  return settled(VoteReply::LATE, "late");
+  return settled(VoteReply::LATE, std::string(kLate));
 }
 
 // The ballot if it is good; not set: the reply has the reason.
@@ -182,6 +212,7 @@ void Impl::hold(Work& work, HeldBallot ballot, Time time) {
   Worker& worker = at(ballot.number);
   reached(ballot.number, open.round());
   worker.missed = 0;
+  worker.ballot_at = time;
   worker.loss = ballot.loss;
   worker.ballot = nullptr;
   ballot.arrived = time;

@@ -80,6 +80,7 @@ struct WorkerStatus {
   std::uint64_t counted = 0, late = 0, refused = 0;  // its ballots since the start
   std::uint64_t bytes_in = 0, bytes_out = 0;         // of messages
   std::optional<double> agreement, loss;
+  std::string warning;  // its last ballots were not counted; empty: they were
 };
 
 struct Status {

@@ -112,13 +112,12 @@ void check_parameters(Communicator& comm, const fs::path& folder, const nlohmann
   }
 }
 
-// The first rank's reason not to use the checkpoint, on all ranks; empty: none has one. Collective.
+// The first rank's reason against the checkpoint, on all ranks; empty: none has one. Collective.
 std::string first_reason(Communicator& comm, const std::string& mine) {
   using Text = std::array<char, 512>;
   Text text = {};
   mine.copy(text.data(), text.size() - 1);
   std::vector<Text> all(static_cast<std::size_t>(comm.size()));
-  const Communicator::Scope scope(comm, "choice of the checkpoint");
   comm.all_gather(std::as_bytes(std::span(text)), std::as_writable_bytes(std::span(all)));
   const auto bad = std::ranges::find_if(all, [](const Text& t) { return t[0] != 0; });
   return bad == all.end() ? "" : bad->data();
@@ -149,6 +148,7 @@ fs::path choose_checkpoint(Communicator& comm, const TrainOptions& options,
                            std::vector<std::string>& notes) {
   const std::vector<fs::path> all = find_checkpoints(options.resume);
   const bool all_states = !options.resume_local.empty() || options.virtual_workers > 0;
+  const Communicator::Scope scope(comm, "choice of the checkpoint");
   for (const fs::path& folder : all) {
     const std::string why = first_reason(comm, reason_against(folder, comm.rank(), all_states));
     if (why.empty()) return folder;
@@ -213,26 +213,17 @@ void load_parameters(const fs::path& file, const Layout& layout, std::span<float
   }
 }
 
-void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept,
-                     std::int64_t ahead, std::optional<double> loss) {
-  const fs::path parent = fs::path(plan.options.out) / "checkpoints";
-  const std::string name = checkpoint_name(kept.optimizer.steps_done());
-  const fs::path partial = parent / (name + ".partial");
-  const Communicator::Scope scope(comm, "checkpoint");
-  if (comm.rank() == 0) {
-    fs::remove_all(partial);
-    fs::create_directories(partial);
-  }
-  comm.barrier();
-  std::vector<std::uint64_t> mine;  // hashes of states: one rank's, or all virtual workers'
-  for (int i = 0; i < std::max(1, plan.options.virtual_workers); ++i) {
-    const fs::path state = partial / state_name(comm.rank() + i);
-    save_state(state, i == 0 ? kept.optimizer.save() : kept.optimizer.save(i));
-    mine.push_back(file_hash(state));
-  }
-  if (kept.personal != nullptr) save_state(partial / kPersonalState, kept.personal->save());
-  const std::vector<std::uint64_t> hashes = gather_rows(comm, mine);
-  if (comm.rank() != 0) return comm.barrier();
+namespace {
+
+struct At {
+  std::int64_t ahead = 0;  // batches
+  std::optional<double> loss;
+};
+
+// Rank 0's part, once all states are there.
+void finish_checkpoint(const TrainPlan& plan, const Kept& kept,
+                       std::span<const std::uint64_t> hashes, const fs::path& partial,
+                       const At& at) {
   save_model(partial, *plan.task, kept);
   nlohmann::json facts = facts_of(plan), files;
   for (const auto& entry : fs::directory_iterator(partial)) {  // ranks have hashed their states
@@ -245,13 +236,58 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept
   facts["files"] = files;
   facts["settings"] = to_json(plan.options);
   facts["step"] = kept.optimizer.steps_done();
-  facts["batches_ahead"] = ahead;
+  facts["batches_ahead"] = at.ahead;
   facts["param_hash"] = hex16(common_hash(kept));
-  if (loss) facts["loss"] = *loss;
+  if (at.loss) facts["loss"] = *at.loss;
   write_checkpoint_facts(partial, facts);
-  put_in_place(partial, parent / name);
-  keep_newest(parent, plan.options.keep_checkpoints);
-  comm.barrier();
+  put_in_place(partial, partial.parent_path() / partial.stem());
+  keep_newest(partial.parent_path(), plan.options.keep_checkpoints);
+}
+
+// If a rank's body fails, as on a full disk, all ranks throw its DataError. Collective.
+template <typename Body>
+void all_or_none(Communicator& comm, const fs::path& partial, const Body& body) {
+  std::string why;
+  try {
+    body();
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  why = first_reason(comm, why);
+  if (why.empty()) return;
+  std::error_code none;
+  if (comm.rank() == 0) fs::remove_all(partial, none);
+  throw DataError(concat(partial.stem().string(), " was not saved: ", why));
+}
+
+}  // namespace
+
+void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept,
+                     std::int64_t ahead, std::optional<double> loss) {
+  const fs::path parent = fs::path(plan.options.out) / "checkpoints";
+  const std::string name = checkpoint_name(kept.optimizer.steps_done());
+  const fs::path partial = parent / (name + kPartial);
+  const Communicator::Scope scope(comm, "checkpoint");
+  all_or_none(comm, partial, [&] {
+    if (comm.rank() != 0) return;
+    remove_partial(parent);
+    fs::create_directories(partial);
+  });
+  // hashes of states: one rank's, or all virtual workers'
+  std::vector<std::uint64_t> mine(
+      static_cast<std::size_t>(std::max(1, plan.options.virtual_workers)));
+  all_or_none(comm, partial, [&] {
+    for (int i = 0; i < std::ssize(mine); ++i) {
+      const fs::path state = partial / state_name(comm.rank() + i);
+      save_state(state, i == 0 ? kept.optimizer.save() : kept.optimizer.save(i));
+      mine[static_cast<std::size_t>(i)] = file_hash(state);
+    }
+    if (kept.personal != nullptr) save_state(partial / kPersonalState, kept.personal->save());
+  });
+  const std::vector<std::uint64_t> hashes = gather_rows(comm, mine);
+  all_or_none(comm, partial, [&] {
+    if (comm.rank() == 0) finish_checkpoint(plan, kept, hashes, partial, {ahead, loss});
+  });
 }
 
 Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept) {

@@ -122,6 +122,16 @@ void put_in_place(const fs::path& partial, const fs::path& place) {
   fs::remove_all(aside);
 }
 
+void remove_partial(const fs::path& parent) {
+  std::vector<fs::path> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(parent, none)) {
+    const fs::path name = entry.path().filename();
+    if (name.extension() == kPartial && step_of(name.stem()) >= 0) found.push_back(entry.path());
+  }
+  for (const fs::path& folder : found) fs::remove_all(folder, none);
+}
+
 void keep_newest(const fs::path& parent, std::int64_t keep) {
   const std::vector<fs::path> all = checkpoints_below(parent);
   if (keep <= 0 || std::ssize(all) <= keep) return;

@@ -14,6 +14,7 @@
 namespace pride::train {
 
 inline constexpr const char* kCheckpointFacts = "checkpoint.json";
+inline constexpr const char* kPartial = ".partial";  // of a checkpoint that is being written
 
 // The folder of a step's checkpoint, below OUT/checkpoints.
 std::string checkpoint_name(std::int64_t step);
@@ -36,6 +37,9 @@ std::vector<std::filesystem::path> find_checkpoints(const std::filesystem::path&
 // Gives a finished folder its name. At any moment the old or the new one is complete: an old one is
 // moved aside and removed last.
 void put_in_place(const std::filesystem::path& partial, const std::filesystem::path& place);
+
+// Removes folders below `parent` that a stopped save has left: step-N.partial.
+void remove_partial(const std::filesystem::path& parent);
 
 // Removes all checkpoints below `parent` but the newest `keep` and the one of the lowest loss.
 void keep_newest(const std::filesystem::path& parent, std::int64_t keep);

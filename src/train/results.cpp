@@ -229,6 +229,7 @@ void check_out_folder(const TrainOptions& options) {
 
 void make_room(const TrainOptions& o, std::int64_t step, std::vector<std::string>& notes) {
   if (resumes_in_place(o)) {
+    remove_partial(fs::path(o.out) / "checkpoints");
     for (const std::string& name : drop_later(fs::path(o.out) / "checkpoints", step)) {
       notes.push_back(concat(name, " is of another course of the run: now ", name, ".dropped"));
     }

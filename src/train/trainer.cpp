@@ -65,7 +65,9 @@ TrainResult Worker::run() {
     check_skips(step);
     stop = step.interrupted();
     if (is_due(o.eval_every, before, step.step) && !stop) evaluate_now();
-    if (is_due(o.save_every, before, step.step) || (stop && o.save_every > 0)) save_now();
+    if (is_due(o.save_every, before, step.step) || (stop && o.save_every > 0)) {
+      save_now(stop || step.step >= plan_.steps);
+    }
   }
   result_.interrupted = optimizer_.steps_done() < plan_.steps;
   finish();
@@ -240,12 +242,20 @@ void Worker::evaluate_now() {
   notify([&](Observer& observer) { observer.on_eval(last_eval_, result_.metrics, seconds); });
 }
 
-void Worker::save_now() {
+// Only the last checkpoint of a run must succeed.
+void Worker::save_now(bool is_last) {
   if (lock_) lock_->check();
   std::optional<double> loss;
   if (evaluated() && has_fact(result_.metrics, "loss")) loss = number_of(result_.metrics, "loss");
   with_common([&] {
-    save_checkpoint(*control_, plan_, kept(tensors_.parameters()), feeds_[0].ahead(), loss);
+    try {
+      save_checkpoint(*control_, plan_, kept(tensors_.parameters()), feeds_[0].ahead(), loss);
+    } catch (const DataError& error) {  // on all ranks
+      if (is_last) throw;
+      notify([&](Observer& observer) {
+        observer.on_notice(concat("warning: ", error.what(), "; the run goes on"));
+      });
+    }
   });
 }
 
@@ -253,7 +263,7 @@ void Worker::save_now() {
 // of steps_done().
 void Worker::end_early(const CommError& error) {
   result_.steps = optimizer_.steps_done();
-  if (plan_.options.save_every > 0) save_now();
+  if (plan_.options.save_every > 0) save_now(true);
   if (interrupted()) notify([&](Observer& observer) { observer.on_notice(error.what()); });
 }
 

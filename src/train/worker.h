@@ -63,7 +63,7 @@ class Worker {
   template <typename Body>
   void with_common(const Body& body);
   void evaluate_now();
-  void save_now();
+  void save_now(bool is_last);
   void add(const WorldStep& step);
   void end_early(const CommError& error);
   void finish();

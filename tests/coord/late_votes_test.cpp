@@ -95,6 +95,34 @@ TEST_F(LateVotes, WithoutABallotDoNotMakeTheGraceWindowLonger) {
   EXPECT_EQ(rig->seen.rounds.back().grace, rig->options().quorum.least_grace);
 }
 
+// It fetches the open round's record, computes while ten rounds close, and votes on that round.
+TEST_F(LateVotes, OfASlowWorkerAreAWarningWithBothTimes) {
+  start({});
+  const auto slow = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      const std::int64_t at = next;
+      for (int k = 0; k < 10; ++k) round(), rig->pass(0.5);
+      EXPECT_EQ(rig->vote({.number = 1, .round = at}, 0).status(), VoteReply::LATE);
+    }
+  };
+  const auto warnings = [&] {
+    return std::ranges::count_if(rig->seen.log, [](const std::string& line) {
+      return line.starts_with("warning worker bob: its last 3 ballots were not counted") &&
+             line.find(" s for a ballot, a round takes ") != std::string::npos &&
+             line.find("--min-workers to 2") != std::string::npos;
+    });
+  };
+  slow(2);
+  EXPECT_EQ(warnings(), 0);
+  EXPECT_EQ(rig->status().workers[1].warning, "");
+  slow(2);
+  EXPECT_EQ(warnings(), 1) << "once";
+  EXPECT_TRUE(has(rig->status().workers[1].warning, "its last 4 ballots"));
+  rig->vote({.number = 1, .round = next}, replica->hash());
+  round();
+  EXPECT_EQ(rig->status().workers[1].warning, "");
+}
+
 TEST_F(LateVotes, WithABallotMakeTheGraceWindowLonger) {
   start({});
   for (int i = 0; i < 8; ++i) {

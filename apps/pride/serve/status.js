@@ -100,7 +100,7 @@ function show(s) {
   const soon = (until) => until && until - Date.now() / 1000 < 30 * 86400;
   const expires = [["the coordinator", s], ...s.workers.map((w) => [w.name, w])].filter(([, c]) => soon(c.certificate_until))
     .map(([name, c]) => `the certificate of ${name} ${1000 * c.certificate_until < Date.now() ? "has expired, on" : "expires on"} ${new Date(1000 * c.certificate_until).toISOString().slice(0, 16).replace("T", " ")} UTC`);
-  const warnings = [s.failed, s.few_voters, ...expires].filter((text) => text);
+  const warnings = [s.failed, s.few_voters, ...s.workers.map((w) => w.warning), ...expires].filter((text) => text);
   at("failed").hidden = warnings.length === 0;
   at("failed").textContent = warnings.join("; ");
   at("about").textContent = (s.method ? `${s.method}, ${grouped(s.coordinates)} coordinates; ` : "") +

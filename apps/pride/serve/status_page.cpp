@@ -29,7 +29,8 @@ Json worker_json(const coord::WorkerStatus& worker) {
           {"bytes_in", worker.bytes_in},
           {"bytes_out", worker.bytes_out},
           {"agreement", or_null(worker.agreement)},
-          {"loss", or_null(worker.loss)}};
+          {"loss", or_null(worker.loss)},
+          {"warning", worker.warning}};
 }
 
 Json round_json(const coord::RoundReport& round) {

@@ -31,8 +31,8 @@ struct CoordinatorAddress {
   // other workers may take longer. REQUIRES: > 0.
   std::chrono::milliseconds patience{600'000};
 
-  // Called with a line for the user while the coordinator cannot be reached: after 5 s, then every
-  // 10 s. The thread that repeats the call makes it.
+  // Called with a line for the user while the coordinator cannot be reached (after 5 s, then every
+  // 10 s), and once three ballots in a row were not counted. The thread that waits calls it.
   std::function<void(const std::string&)> on_notice = {};
 };
 

@@ -53,6 +53,11 @@ class Calls {
   // stop().
   void pause(std::chrono::milliseconds wait);
 
+  // A line for the user.
+  void notice(const std::string& text) const {
+    if (notice_) notice_(text);
+  }
+
   Traffic traffic() const;
   const std::string& host_port() const { return host_port_; }
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iomanip>
+#include <sstream>
 #include <type_traits>
 #include <utility>
 
@@ -15,8 +17,6 @@ namespace pride::coord {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
-
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr auto kShort = 20s;  // deadline of a call that carries little
 constexpr auto kLong = 120s;  // of a call with a chunk: 70 kbit/s are enough
@@ -339,11 +339,37 @@ CoordinatorVote Client::wait(std::int64_t round) {
   set_round(round);
   for (;;) {
     const WaitRoundReply reply = wait_for(round, true);
-    if (reply.closed()) return result_of(round, reply);
+    if (!reply.closed()) continue;
+    round_ended_ = Clock::now();
+    return result_of(round, reply);
   }
 }
 
+// Of a ballot that began at that time. If several in a row are lost, this worker trains for
+// nothing.
+void Client::count_lost(std::int64_t round, const CoordinatorVote& vote, Clock::time_point began) {
+  using Seconds = std::chrono::duration<double>;
+  const auto before = std::exchange(round_ended_, Clock::now());
+  lost_ = vote.counted ? 0 : lost_ + 1;
+  if (lost_ != kMostLost) return;
+  std::string why = vote.why_not;
+  if (before && (why == kLate || why == kLongAgo)) {
+    const auto rounds = static_cast<double>(std::max<std::int64_t>(vote.open_round - round, 1));
+    std::ostringstream text;
+    text
+        << std::setprecision(3) << "late: this worker computes for "
+        << Seconds(began - *before).count() << " s, a round takes "
+        << Seconds(*round_ended_ - *before).count() / rounds
+        << " s. Take fewer samples a step, or start `pride serve` with --grace above the first (by "
+           "itself the window is at most --most-grace) or --min-workers with all workers";
+    why = text.str();
+  }
+  calls_.notice(concat("the last ", lost_, " ballots of this worker, up to round ", round,
+                       ", were not counted, the last one because: ", why));
+}
+
 CoordinatorVote Client::vote(const Ballot& ballot) {
+  const Clock::time_point began = Clock::now();
   set_round(ballot.round);
   const std::uint64_t hash = hash_bytes(ballot.frames);
   for (;;) {  // a restarted coordinator has no ballots: send this one again
@@ -358,6 +384,7 @@ CoordinatorVote Client::vote(const Ballot& ballot) {
     if (!reply.closed()) continue;
     CoordinatorVote vote = result_of(ballot.round, reply);
     if (!vote.counted && vote.why_not.empty()) vote.why_not = sent.why();
+    count_lost(ballot.round, vote, began);
     return vote;
   }
 }

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,6 +38,7 @@ class Client final : public CoordinatorClient {
   Traffic traffic() const override { return calls_.traffic(); }
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Upload {
     Kind kind;
     std::int64_t round;
@@ -60,6 +63,7 @@ class Client final : public CoordinatorClient {
   VoteReply send_vote(const Ballot& ballot, std::uint64_t hash);
   WaitRoundReply wait_for(std::int64_t round, bool abstains);
   CoordinatorVote result_of(std::int64_t round, const WaitRoundReply& reply);
+  void count_lost(std::int64_t round, const CoordinatorVote& vote, Clock::time_point began);
   void set_round(std::int64_t round);
   std::vector<std::byte> download(Kind kind, std::int64_t round, const std::string& what);
   void beat();
@@ -71,7 +75,9 @@ class Client final : public CoordinatorClient {
   Calls calls_;
   std::string run_;  // encoded; empty before join()
   std::uint32_t vote_weight_ = 1;
-  RunLength length_;        // used only by the worker's thread
+  RunLength length_;  // this and the next two are used only by the worker's thread
+  int lost_ = 0;      // consecutive ballots that were not counted
+  std::optional<Clock::time_point> round_ended_;
   std::mutex registering_;  // one thread at a time renews the session for all
   std::mutex mutex_;        // guards the members below, except beats_
   std::condition_variable wake_;

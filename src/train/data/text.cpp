@@ -104,6 +104,10 @@ TextCorpus load_file(const path& file) {
     throw DataError(concat(
         file.string(), ": tokens in llm.c's layout, not text; use --vocab for tokens of 16 bits"));
   }
+  if (const auto nul = bytes.find('\0'); nul != npos) {
+    throw DataError(concat(file.string(), ": no text: byte ", nul,
+                           " is NUL (a binary or compressed file, or one in UTF-16?)"));
+  }
   TextCorpus corpus = split_text({{file.filename().generic_string(), std::move(bytes)}});
   corpus.source = concat(file.string(), " (first 90 % of its bytes to train)");
   return corpus;

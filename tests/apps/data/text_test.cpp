@@ -31,7 +31,7 @@ TEST(TextFile, TrainsOnTheFirstNineTenths) {
   for (const std::size_t n : {2, 3, 9, 10, 11, 1'000, 1'001}) {
     SCOPED_TRACE(n);
     std::string bytes(n, '\0');
-    std::iota(bytes.begin(), bytes.end(), '\0');
+    for (std::size_t i = 0; i < n; ++i) bytes[i] = static_cast<char>(1 + i % 255);
     const TextCorpus corpus = load_text(folder.write("a.txt", bytes));
     EXPECT_EQ(text(corpus.train) + text(corpus.valid), bytes);
     EXPECT_EQ(corpus.train.size(), n * 9 / 10);
@@ -47,6 +47,12 @@ TEST(TextFile, RefusesTooLittle) {
   expect_error<DataError>([&] { load_text(folder.write("a.txt", "x")); }, {"a.txt", "1 bytes"});
   expect_error<DataError>([&] { load_text(folder.path() / "none"); }, {"none", "No such file"});
   expect_error<DataError>([] { load_text("/dev/null"); }, {"neither a file nor a folder"});
+}
+
+TEST(TextFile, HasNoNul) {
+  const TempFolder folder;
+  const auto file = folder.write("a.zip", std::string("text, then\0more", 15));
+  expect_error<DataError>([&] { load_text(file); }, {"a.zip", "byte 10 is NUL"});
 }
 
 TEST(TextFile, IsNoShardOfLlmc) {

@@ -66,6 +66,17 @@ TEST_F(CheckpointFiles, ReplaceOneOfTheSameName) {
   EXPECT_FALSE(fs::exists(parent() / "step-4.old"));
 }
 
+TEST_F(CheckpointFiles, ThatAKilledRunWasWritingAreRemoved) {
+  for (const char* name : {"step-4.partial", "step-12.partial", "step-4", "mine.partial"}) {
+    make(name);
+  }
+  remove_partial(parent());
+  for (const char* name : {"step-4.partial", "step-12.partial"}) {
+    EXPECT_FALSE(fs::exists(parent() / name)) << name;
+  }
+  EXPECT_TRUE(fs::exists(parent() / "step-4") && fs::exists(parent() / "mine.partial"));
+}
+
 TEST_F(CheckpointFiles, LeaveTheOldOneWhereTheNewOneIsMissing) {
   make("step-4");
   EXPECT_ANY_THROW(put_in_place(parent() / "missing", parent() / "step-4"));

@@ -131,6 +131,42 @@ TEST_F(Library, ReplacesAnOldRunWhoeverObserves) {
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "run" / "summary.json")) << "a second run";
 }
 
+// In the place of a full disk: a file where the folder of checkpoints should be, for some steps.
+class Blocks final : public Observer {
+ public:
+  Blocks(std::filesystem::path folder, std::int64_t from, std::int64_t until)
+      : folder_(std::move(folder)), from_(from), until_(until) {}
+  void on_step(const WorldStep& step) override {
+    if (step.step != from_ && step.step != until_) return;
+    std::filesystem::remove_all(folder_);
+    if (step.step == from_) std::ofstream(folder_) << "full";
+  }
+  void on_notice(const std::string& text) override { notices += text + "\n"; }
+  std::string notices;
+
+ private:
+  std::filesystem::path folder_;
+  std::int64_t from_, until_;
+};
+
+TEST_F(Library, GoesOnWithoutACheckpointThatCannotBeWrittenButForTheLast) {
+  const test::TempFolder folder;
+  TrainOptions options = small_run();
+  const auto task = signs(options);
+  options.out = (folder.path() / "run").string();
+  options.save_every = 2;
+  options.steps = 8;
+  const auto checkpoints = folder.path() / "run" / "checkpoints";
+  const auto blocks = std::make_shared<Blocks>(checkpoints, 3, 5);
+  EXPECT_EQ(run(options, task, {blocks}).steps, 8);
+  test::expect_contains(blocks->notices, "warning: step-4 was not saved: ");
+  EXPECT_FALSE(std::filesystem::exists(checkpoints / "step-4"));
+  EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-8"));
+  options.overwrite = true;
+  const auto last = std::make_shared<Blocks>(checkpoints, 7, 9);
+  test::expect_error<DataError>([&] { run(options, task, {last}); }, {"step-8 was not saved: "});
+}
+
 TEST_F(Library, RefusesSettingsBeforeAnyThreadStarts) {
   TrainOptions options = small_run();
   options.batch = 30;
