@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _units as units
 from ._between import keep_common
+from ._matrices import remember
 from ._steps import betas_of
 from ._tensors import is_sharded
 from .errors import InvalidArgument
@@ -84,6 +85,7 @@ def take(given, model, make, arguments, *, values=(None, None), factors=(None, N
     if wrong:
         raise InvalidArgument(f"pride: take_over: a {wrong[0]} is not a torch.optim.Optimizer")
     groups = Groups(given, model, values, factors, schedulers, every)
+    remember(unwrapped(model))
     arguments = dict(arguments)
     # ranks that each seed alone get rank 0's values, as from DDP; shards have no common ones
     if not any(is_sharded(p) for p in model.parameters()):
@@ -293,10 +295,16 @@ def _is_value(value):
     return value is None or isinstance(value, (bool, int, float, str, tuple, torch.Tensor))
 
 
-def names_of(model):
-    """Parameters with their names in the model inside wrappers of DDP and torch.compile."""
+def unwrapped(model):
+    """The model inside wrappers of DDP and torch.compile."""
     while hasattr(model, "_orig_mod") or isinstance(model, DistributedDataParallel):
         model = model._orig_mod if hasattr(model, "_orig_mod") else model.module
+    return model
+
+
+def names_of(model):
+    """Parameters with their names in the unwrapped model."""
+    model = unwrapped(model)
     return [(name.replace("_orig_mod.", ""), p) for name, p in model.named_parameters()]
 
 
