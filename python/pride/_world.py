@@ -91,7 +91,7 @@ def _end_threads():
     """Joins threads at exit: one that returns from torch's store while the interpreter ends aborts
     the process."""
     _ending.set()
-    until = time.monotonic() + 1.0
+    until = time.monotonic() + 5.0
     for thread in list(_threads):
         thread.join(max(0.0, until - time.monotonic()))
 
