@@ -41,6 +41,7 @@ struct ParameterView {
   BasicFloats<Float> of(const auto& piece) const {
     return f32(piece.tensor, piece.begin, piece.end);
   }
+  bool empty() const noexcept { return places == nullptr && flat.n == 0; }
   operator ParameterView<const float>() const { return {flat, places, memory}; }
 };
 using View = ParameterView<float>;
@@ -135,6 +136,9 @@ struct Round {
   std::uint64_t scalars_digest = 0;
   std::span<const int> weights = {};  // votes of each rank; empty: 1 each
   bool central = false;  // with a coordinator: one shard per bucket, whose server is not a worker
+  // Of zeros and ties. A coordinator has neither.
+  std::span<const StepScalars> groups = {};
+  ConstView x = {};  // the parameters before the step, equal on all ranks
 
   int weight_of(int rank) const {
     return weights.empty() ? 1 : weights[static_cast<std::size_t>(rank)];
@@ -148,7 +152,6 @@ struct Round {
 // A worker's view of a step; constant within the step.
 struct StepContext : Round {
   int rank = 0;
-  std::span<const StepScalars> groups;
   std::span<const char> unused;       // by tensor: 1 if it has no gradient on this rank
   std::span<const char> frozen = {};  // by tensor: 1 if it is frozen; empty: none
   float grad_scale = 1;               // global-norm clipping: factor of the mean gradient, at apply

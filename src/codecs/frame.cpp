@@ -46,8 +46,8 @@ void check_version(const std::string& where, int from, std::span<const std::byte
   if (version == kFrameVersion) return;
   throw CommError(concat(where, ": the frame from rank ", from, " has version ", version,
                          ", this rank expects ", kFrameVersion,
-                         ": run the same version of pride on all ranks; version 1 decides zeros "
-                         "and ties with other bits"));
+                         ": run the same version of pride on all ranks; each version decides "
+                         "zeros and ties with other bits"));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace pride {
 
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kFrameMagic = 0x31445250;  // "PRD1" in memory order
-inline constexpr std::uint16_t kFrameVersion = 2;         // 1 had other bits for zeros and ties
+inline constexpr std::uint16_t kFrameVersion = 3;         // 1 and 2: other bits of zeros and ties
 inline constexpr int kMaxWorld = 65535;  // ranks and counts are 16 bits on the wire
 
 // Written to the wire: do not change the values.

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Bytes = std::span<const std::byte>;
 
-constexpr std::uint64_t kVersion = 2;  // version 1 held frames of version 1
+constexpr std::uint64_t kVersion = 3;  // with frames of version 3
 // magic and version as one number: bytes 0 to 3 are the magic, 4 to 7 the version
 constexpr std::uint64_t kSegmentMagic = 0x314A5250 | kVersion << 32;     // "PRJ1"
 constexpr std::uint64_t kParametersMagic = 0x31505250 | kVersion << 32;  // "PRP1"
@@ -64,9 +64,10 @@ class Reader {
   void check_kind(std::uint64_t magic, const char* otherwise) const {
     const std::uint64_t found = number(0);
     if (found == magic) return;
-    if (found == (magic & 0xFFFFFFFFu) + (std::uint64_t{1} << 32)) {
-      throw DataError(concat(file_.string(), ": of version 1 of the journal, this program reads ",
-                             kVersion,
+    const std::uint64_t version = found >> 32;
+    if (found << 32 == magic << 32 && version > 0 && version < kVersion) {
+      throw DataError(concat(file_.string(), ": of version ", version,
+                             " of the journal, this program reads ", kVersion,
                              ": zeros and ties had other bits. Continue with the version ",
                              "of pride that wrote it, or start a new run"));
     }

@@ -84,7 +84,7 @@ struct LionSigns {
   u64* bits;
   u64 n;
   Betas betas;
-  Hash zeros;
+  Cells zeros;
   Fault fault;
 };
 PRIDE_BODY void lion_signs(const LionSigns& j, u64 at) {
@@ -135,7 +135,7 @@ struct PackSigns {
   const float* p;
   u64* bits;
   u64 n;
-  Hash zeros;
+  Cells zeros;
   const u32* guard;
   Fault fault;
 };
@@ -148,6 +148,17 @@ PRIDE_BODY void pack_signs(const PackSigns& j, u64 at) {
     fetch(p, j.p, at, j.n);
   }
   store_signs(j.bits, at, j.n, j.zeros, p);
+}
+
+// SharedBits of cells, in whole words
+struct CellBits {
+  Cells cells;
+  u64* bits;
+  u64 n;
+};
+PRIDE_BODY void cell_bits(const CellBits& j, u64 at) {
+  const u32 count = count_of(at, j.n);
+  for (u32 w = 0; 64 * w < count; ++w) store(j.bits + at / 64 + w, j.cells.at(at / 64 + w, j.n));
 }
 
 // ---- Apply --------------------------------------------------------------------------------------
@@ -315,6 +326,7 @@ PRIDE_BODY void check(const Check& j, u64 at) {
   PRIDE_KERNEL(lion_signs, LionSigns)     \
   PRIDE_KERNEL(lion_blend, LionBlend)     \
   PRIDE_KERNEL(pack_signs, PackSigns)     \
+  PRIDE_KERNEL(cell_bits, CellBits)       \
   PRIDE_KERNEL(apply_signs, ApplySigns)   \
   PRIDE_KERNEL(apply_counts, ApplyCounts) \
   PRIDE_KERNEL(apply_packed, ApplyPacked) \

@@ -10,7 +10,7 @@
 namespace pride {
 
 using device::is_narrow, device::betas_of, device::fault_of, device::halves_of, device::stored_of,
-    device::hash_of, device::values_of;
+    device::cells_of, device::values_of;
 
 namespace {
 
@@ -123,12 +123,12 @@ std::uint32_t DeviceSpace::fault_in(Guard word) {
 void DeviceSpace::clear(std::span<std::uint64_t> words) { set(to(words), 0); }
 
 void DeviceSpace::lion_sign_update(const Values& g, const kernels::Blend& blend,
-                                   kernels::HashWords zeros, Floats m,
+                                   const kernels::SharedBits& zeros, Floats m,
                                    std::span<std::uint64_t> bits, FaultSlot fault) {
   add(Kernel::k_lion_signs,
       device::LionSigns{values_of(g), stored_of(m), bits.data(), m.size(), betas_of(blend),
-                        hash_of(zeros), fault_of(fault)},
-      {from(g), to(m), to(bits), notes(fault)});
+                        cells_of(zeros), fault_of(fault)},
+      {from(g), from(zeros.x), from(lower_of(zeros.x)), to(m), to(bits), notes(fault)});
 }
 
 void DeviceSpace::lion_blend(const Values& g, const kernels::Blend& blend, Floats m,
@@ -139,11 +139,16 @@ void DeviceSpace::lion_blend(const Values& g, const kernels::Blend& blend, Float
       {from(g), to(m), to(u), notes(fault), from(guard)});
 }
 
-void DeviceSpace::pack_signs(std::span<const float> p, kernels::HashWords zeros,
+void DeviceSpace::pack_signs(std::span<const float> p, const kernels::SharedBits& zeros,
                              std::span<std::uint64_t> bits, Guard guard, FaultSlot fault) {
   add(Kernel::k_pack_signs,
-      device::PackSigns{p.data(), bits.data(), p.size(), hash_of(zeros), guard, fault_of(fault)},
-      {from(p), to(bits), from(guard), notes(fault)});
+      device::PackSigns{p.data(), bits.data(), p.size(), cells_of(zeros), guard, fault_of(fault)},
+      {from(p), from(zeros.x), from(lower_of(zeros.x)), to(bits), from(guard), notes(fault)});
+}
+
+void DeviceSpace::cell_bits(const kernels::SharedBits& cells, std::span<std::uint64_t> bits) {
+  add(Kernel::k_cell_bits, device::CellBits{cells_of(cells), bits.data(), cells.x.n},
+      {from(cells.x), from(lower_of(cells.x)), to(bits)});
 }
 
 void DeviceSpace::check(const Values& g, FaultSlot fault) {

@@ -37,12 +37,14 @@ class DeviceSpace final : public Space, public LevelKernels {
   std::uint32_t fault_in(Guard word) override;
 
   void clear(std::span<std::uint64_t> words) override;
-  void lion_sign_update(const Values& g, const kernels::Blend& blend, kernels::HashWords zeros,
-                        Floats m, std::span<std::uint64_t> bits, FaultSlot fault) override;
+  void lion_sign_update(const Values& g, const kernels::Blend& blend,
+                        const kernels::SharedBits& zeros, Floats m, std::span<std::uint64_t> bits,
+                        FaultSlot fault) override;
   void lion_blend(const Values& g, const kernels::Blend& blend, Floats m, std::span<float> u,
                   FaultSlot fault, Guard guard) override;
-  void pack_signs(std::span<const float> p, kernels::HashWords zeros, std::span<std::uint64_t> bits,
-                  Guard guard, FaultSlot fault) override;
+  void pack_signs(std::span<const float> p, const kernels::SharedBits& zeros,
+                  std::span<std::uint64_t> bits, Guard guard, FaultSlot fault) override;
+  void cell_bits(const kernels::SharedBits& cells, std::span<std::uint64_t> bits) override;
   void check(const Values& g, FaultSlot fault) override;
   void apply_signs(std::span<const std::uint64_t> bits, kernels::Step step, Floats x) override;
   void apply_ternary(std::span<const std::uint64_t> positive,

@@ -241,13 +241,15 @@ void append_job(Kernel kernel, JobMaker& make, Jobs& jobs) {
       return append(jobs, narrow(make));
     case Kernel::k_lion_signs:
       return append(jobs, LionSigns{make.broken_values(), make.momenta(), make.bits(), n,
-                                    make.betas(), make.hash(), make.fault()});
+                                    make.betas(), make.cells(), make.fault()});
     case Kernel::k_lion_blend:
       return append(jobs, LionBlend{make.broken_values(), make.momenta(), make.floats(), n,
                                     make.betas(), make.fault(), make.guard()});
     case Kernel::k_pack_signs:
       return append(
-          jobs, PackSigns{make.floats(), make.bits(), n, make.hash(), make.guard(), make.fault()});
+          jobs, PackSigns{make.floats(), make.bits(), n, make.cells(), make.guard(), make.fault()});
+    case Kernel::k_cell_bits:
+      return append(jobs, CellBits{make.cells(), make.bits(), n});
     case Kernel::k_apply_signs:
       return append(jobs, apply_signs_job(make));
     case Kernel::k_apply_counts:

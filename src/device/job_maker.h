@@ -104,6 +104,8 @@ class JobMaker {
   }
   Betas betas() { return {0.9f, 0.1f, 0.99f, 0.01f}; }
   Rate rate() { return {0.999f, 0.0137f}; }
+  // Cells of a few values each.
+  Cells cells() { return {parameters(), 7.3f, word() % 2 == 0 ? 0 : ~u32{0}}; }
   Hash hash() { return {word64(), word(), word() % 2 == 0 ? 0 : ~u64{0}}; }
 
  private:

@@ -22,6 +22,10 @@ inline void* data_of(const ConstFloats& f) {
 }
 inline bool is_narrow(const ConstFloats& f) { return f.halved() && f.lower == nullptr; }
 inline Halves halves_of(const ConstFloats& f) { return {data_of(f), const_cast<u16*>(f.lower)}; }
+// REQUIRES: bits of cells.
+inline Cells cells_of(const kernels::SharedBits& bits) {
+  return {halves_of(bits.x), bits.per_cell, static_cast<u32>(bits.flip)};
+}
 inline Stored stored_of(const ConstFloats& f) { return {data_of(f), is_narrow(f) ? 1u : 0u}; }
 inline Fault fault_of(FaultSlot fault) { return {fault.word, fault.tensor}; }
 

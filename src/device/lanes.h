@@ -173,7 +173,7 @@ PRIDE_BODY u64 mix64(u64 key, u64 counter) {
 // kernels::HashWords: words from bit `first` of a sequence on.
 struct Hash {
   u64 key, first, flip;
-  PRIDE_BODY u64 at(u64 k) const {
+  PRIDE_BODY u64 at(u64 k, u64) const {
     const u64 word = mix64(key, first / 64 + k);
     const u32 shift = (u32)first % 64;
     if (shift == 0) return word ^ flip;
@@ -295,6 +295,10 @@ PRIDE_BODY void fetch(Chunk<float>& out, const Halves& in, u64 at, u64 n) {
     each([&](u32 lane) { out(lane, h) = joined(upper(lane, h), lower(lane, h)); });
   }
 }
+PRIDE_BODY float value_of(const Halves& in, u64 i) {
+  if (in.lower == nullptr) return global((const float*)in.data)[i];
+  return joined(global((const u16*)in.data)[i], global((const u16*)in.lower)[i]);
+}
 PRIDE_BODY void put(const Halves& out, u64 i, float x) {
   if (out.lower == nullptr) {
     global((float*)out.data)[i] = x;
@@ -344,8 +348,35 @@ PRIDE_BODY bool any_of(u64 at, u64 n, F f) {
   return ballot([&](u32 lane) { return found[lane]; }) != 0;
 }
 
+// kernels::SharedBits of cells
+struct Cells {
+  Halves x;
+  float per_cell;
+  u32 flip;  // 0 or all ones
+  PRIDE_BODY bool bit_of(u64 i) const {
+    const float y = value_of(x, i) * per_cell;
+    // |y| < 2^23, and no NaN; then truncation is exact, and one more below is the floor
+    if (!(magnitude_of(y) < 8388608.0f)) return false;
+    const i32 whole = (i32)y;
+    return ((u32)(whole - ((float)whole > y ? 1 : 0)) & 1u) != 0;
+  }
+  // Of n coordinates.
+  PRIDE_BODY u64 at(u64 k, u64 n) const {
+    u64 word = 0;
+    PRIDE_UNROLL
+    for (u32 half = 0; half < 2; ++half) {
+      const u64 first = 64 * k + kLanes * half;
+      word |=
+          (u64)(ballot([&](u32 lane) { return first + lane < n && bit_of(first + lane); }) ^ flip)
+          << (32 * half);
+    }
+    return word;
+  }
+};
+
 // Stores the sign bits. The bit of a zero comes from `zeros`.
-PRIDE_BODY void store_signs(u64* bits, u64 at, u64 n, const Hash& zeros, Chunk<float>& x) {
+template <typename Bits>
+PRIDE_BODY void store_signs(u64* bits, u64 at, u64 n, const Bits& zeros, Chunk<float>& x) {
   const u32 count = count_of(at, n);
   PRIDE_UNROLL
   for (u32 w = 0; w < kLoads / 2; ++w) {
@@ -360,7 +391,7 @@ PRIDE_BODY void store_signs(u64* bits, u64 at, u64 n, const Hash& zeros, Chunk<f
           << (32 * half);
     }
     const u64 k = at / 64 + w;
-    if (zero_bits != 0) word |= zero_bits & zeros.at(k);
+    if (zero_bits != 0) word |= zero_bits & zeros.at(k, n);
     store(bits + k, word);
   }
 }

@@ -95,11 +95,14 @@ HWY_INLINE Compared<V> compare(D d, const V (&planes)[kPlanes], std::size_t thre
   return result;
 }
 
-// Hash words k, k + 1, ... as one vector.
-template <class D>
-HWY_INLINE hn::Vec<D> hash_words(D d, HashWords ties, std::size_t k) {
+// The bits of ties in words k, k + 1, ...: of the words that have one, else 0.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V bits_of_ties(D d, V tied, const SharedBits& ties, std::size_t k) {
   HWY_ALIGN std::uint64_t words[8];
-  for (std::size_t i = 0; i < hn::Lanes(d); ++i) words[i] = ties.at(k + i);
+  hn::Store(tied, d, words);
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
+    if (words[i] != 0) words[i] &= ties.at(k + i);
+  }
   return hn::Load(d, words);
 }
 

@@ -39,13 +39,12 @@ class HostSpace final : public Space {
 
   void clear(std::span<std::uint64_t> words) override { std::ranges::fill(words, 0); }
 
-  void lion_sign_update(const Values& g, const kernels::Blend& blend, kernels::HashWords zeros,
-                        Floats m, std::span<std::uint64_t> bits, FaultSlot fault) override {
+  void lion_sign_update(const Values& g, const kernels::Blend& blend,
+                        const kernels::SharedBits& zeros, Floats m, std::span<std::uint64_t> bits,
+                        FaultSlot fault) override {
     for_both(g, m, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
-      kernels::HashWords words = zeros;
-      words.first_word += at / 64;
       const std::size_t bad = kernels::lion_sign_update(
-          gradient, blend, words, part, bits.subspan(at / 64, words_for(part.size())));
+          gradient, blend, zeros.from(at), part, bits.subspan(at / 64, words_for(part.size())));
       if (bad != kernels::kAllFinite) fault.note();
     });
   }
@@ -59,11 +58,14 @@ class HostSpace final : public Space {
       }
     });
   }
-  void pack_signs(std::span<const float> p, kernels::HashWords zeros, std::span<std::uint64_t> bits,
-                  Guard guard, FaultSlot fault) override {
+  void pack_signs(std::span<const float> p, const kernels::SharedBits& zeros,
+                  std::span<std::uint64_t> bits, Guard guard, FaultSlot fault) override {
     if (!is_faulty(guard)) return kernels::pack_signs(p, zeros, bits);
     std::ranges::fill(bits, 0);
     fault.note();
+  }
+  void cell_bits(const kernels::SharedBits& cells, std::span<std::uint64_t> bits) override {
+    for (std::size_t k = 0; k < bits.size(); ++k) bits[k] = cells.at(k);
   }
   void check(const Values& g, FaultSlot fault) override {
     g.for_blocks([&](std::size_t, std::span<const float> part) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/floats.h"
 #include "base/words.h"
 #include "pride/random_bits.h"
 
@@ -27,7 +28,7 @@ struct Blend {
   float beta1 = 0, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
 };
 
-// Source of the bits used for zeros and ties. Words w(j) = mix64(key, j) ^ flip
+// Words of hash bits. Words w(j) = mix64(key, j) ^ flip
 // (pride/random_bits.h), with flip 0 or all ones, are one row of bits: bit i of this span is bit
 // shift + i from word first_word on. REQUIRES: shift < 64.
 struct HashWords {
@@ -42,6 +43,28 @@ struct HashWords {
     if (shift == 0) return word ^ flip;
     return (word >> shift | mix64(key, first_word + k + 1) << (64 - shift)) ^ flip;
   }
+};
+
+// The bits of the cells that values lie in: cell j of x is [j, j + 1) cells, with 1/size =
+// `per_cell` as a float, and its bit is that of j modulo 2. Where x * per_cell has no fraction any
+// more (from 2^23 on), or is NaN, the bit is 0.
+std::uint64_t cell_word(std::span<const float> x, float per_cell) noexcept;  // REQUIRES: <= 64
+
+// The bits of a span for zeros and ties, all inverted where `flip` is all ones. Word k is made only
+// where it is used.
+struct SharedBits {
+  HashWords hash = {};
+  const std::uint64_t* row = nullptr;  // these bits, in place of hashes
+  ConstFloats x = {};                  // the cells of these values, in place of hashes
+  float per_cell = 0;
+  std::uint64_t flip = 0;
+
+  SharedBits() = default;
+  SharedBits(const HashWords& words) : hash(words) {}
+
+  std::uint64_t at(std::size_t k) const noexcept;
+  // The bits from coordinate `first` on. REQUIRES: a multiple of 64.
+  SharedBits from(std::size_t first) const noexcept;
 };
 
 // Scalars of one apply, rounded to float once.
@@ -60,12 +83,12 @@ struct AdamScalars {
 
 // ---- Encode -------------------------------------------------------------------------------------
 
-// Per coordinate: u = beta1*m + (1-beta1)*g;  bit = u > 0, or the hash bit where u == 0 (either
+// Per coordinate: u = beta1*m + (1-beta1)*g;  bit = u > 0, or the shared bit where u == 0 (either
 // zero);  m = beta2*m + (1-beta2)*g.  Where u or the new m is not finite, m is unchanged and the
 // bit is 0. Returns the first such index, or kAllFinite.
 // REQUIRES: m.size() == g.size(); bits.size() == words_for(g.size()).
 // Reads 8 and writes 4.125 bytes per coordinate.
-std::size_t lion_sign_update(std::span<const float> g, const Blend& blend, HashWords zeros,
+std::size_t lion_sign_update(std::span<const float> g, const Blend& blend, const SharedBits& zeros,
                              std::span<float> m, std::span<std::uint64_t> bits) noexcept;
 
 // ---- Vote and count: rows are the packed signs of the ranks, each n_words long ------------------
@@ -73,9 +96,9 @@ std::size_t lion_sign_update(std::span<const float> g, const Blend& blend, HashW
 // Maximum number of rows of vote and count.
 inline constexpr std::size_t kMaxRows = 65535;
 
-// positive = more + than - among the rows; ties (even row counts) take the hash word's bit.
+// positive = more + than - among the rows; ties (even row counts) take the shared bit.
 // No rows: all bits 0.  REQUIRES: rows[i] points at positive.size() words; rows.size() <= kMaxRows.
-void vote(std::span<const std::uint64_t* const> rows, HashWords ties,
+void vote(std::span<const std::uint64_t* const> rows, const SharedBits& ties,
           std::span<std::uint64_t> positive) noexcept;
 
 // The same with ties as zero: `nonzero` is 0 where tied (and `positive` is 0 there too).

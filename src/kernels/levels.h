@@ -110,7 +110,8 @@ struct LevelRows {
 // all bits 0. The sum is exact for any number of rows. Returns false if some code has all bits set,
 // a code of no level; the result is then unspecified.
 // Reads bits/8 bytes per row and writes 1/8 per coordinate.
-bool vote_levels(const LevelRows& rows, HashWords ties, std::span<std::uint64_t> positive) noexcept;
+bool vote_levels(const LevelRows& rows, const SharedBits& ties,
+                 std::span<std::uint64_t> positive) noexcept;
 
 // The same with a sum of 0 as zero: then `nonzero` and `positive` are 0.
 bool vote_levels_ternary(const LevelRows& rows, std::span<std::uint64_t> positive,
@@ -118,7 +119,7 @@ bool vote_levels_ternary(const LevelRows& rows, std::span<std::uint64_t> positiv
 
 // The same for precomputed sums: positive = S > 0, or the hash bit where S = 0; with `nonzero` not
 // empty, 0 there.  REQUIRES: positive.size() == words_for(sums.size()).
-void vote_sums(std::span<const std::int32_t> sums, HashWords ties,
+void vote_sums(std::span<const std::int32_t> sums, const SharedBits& ties,
                std::span<std::uint64_t> positive, std::span<std::uint64_t> nonzero) noexcept;
 
 }  // namespace pride::kernels

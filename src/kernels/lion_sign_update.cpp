@@ -21,7 +21,8 @@ namespace pride::kernels::HWY_NAMESPACE {
 #if PRIDE_SIMD
 // Sixty-four coordinates at once; the same result as scalar::lion_word.
 HWY_INLINE scalar::LionWord lion_word(const float* HWY_RESTRICT g, const Blend& blend,
-                                      HashWords zeros, std::size_t k, float* HWY_RESTRICT m) {
+                                      const SharedBits& zeros, std::size_t k,
+                                      float* HWY_RESTRICT m) {
   const FloatTag d;
   const auto beta1 = hn::Set(d, blend.beta1), beta1c = hn::Set(d, blend.one_minus_beta1);
   const auto beta2 = hn::Set(d, blend.beta2), beta2c = hn::Set(d, blend.one_minus_beta2);
@@ -54,8 +55,8 @@ HWY_INLINE scalar::LionWord lion_word(const float* HWY_RESTRICT g, const Blend& 
 }
 
 // The same for n < 64 coordinates at the end of a tensor, padded with zeros.
-scalar::LionWord last_lion_word(const float* g, std::size_t n, const Blend& blend, HashWords zeros,
-                                std::size_t k, float* m) {
+scalar::LionWord last_lion_word(const float* g, std::size_t n, const Blend& blend,
+                                const SharedBits& zeros, std::size_t k, float* m) {
   alignas(64) float whole_g[64] = {}, whole_m[64] = {};
   std::copy_n(g, n, whole_g);
   std::copy_n(m, n, whole_m);
@@ -66,8 +67,8 @@ scalar::LionWord last_lion_word(const float* g, std::size_t n, const Blend& blen
 }
 #endif
 
-std::size_t lion(std::span<const float> g, const Blend& blend, HashWords zeros, std::span<float> m,
-                 std::span<std::uint64_t> bits) {
+std::size_t lion(std::span<const float> g, const Blend& blend, const SharedBits& zeros,
+                 std::span<float> m, std::span<std::uint64_t> bits) {
   std::size_t first_bad = kAllFinite;
   for (std::size_t k = 0; k < bits.size(); ++k) {
     const std::size_t at = k * 64, n = std::min<std::size_t>(64, g.size() - at);
@@ -95,7 +96,7 @@ namespace pride::kernels {
 
 HWY_EXPORT(lion);
 
-std::size_t lion_sign_update(std::span<const float> g, const Blend& blend, HashWords zeros,
+std::size_t lion_sign_update(std::span<const float> g, const Blend& blend, const SharedBits& zeros,
                              std::span<float> m, std::span<std::uint64_t> bits) noexcept {
   use_selected_isa();
   return HWY_DYNAMIC_DISPATCH(lion)(g, blend, zeros, m, bits);

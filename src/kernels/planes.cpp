@@ -60,12 +60,12 @@ HWY_INLINE Compared<V> compare_at(D d, const Planes& planes, std::size_t k, std:
   return result;
 }
 
-void majority_of(Planes counts, std::size_t present, HashWords ties,
+void majority_of(Planes counts, std::size_t present, const SharedBits& ties,
                  std::span<std::uint64_t> positive) {
-  for_each_words(positive.size(), [=](auto d, std::size_t k) HWY_ATTR {
+  for_each_words(positive.size(), [=, &ties](auto d, std::size_t k) HWY_ATTR {
     const auto half = compare_at(d, counts, k, present / 2);
     auto result = half.above;
-    if (present % 2 == 0) result = hn::OrAnd(result, half.equal, hash_words(d, ties, k));
+    if (present % 2 == 0) result = hn::Or(result, bits_of_ties(d, half.equal, ties, k));
     hn::StoreU(result, d, positive.data() + k);
   });
 }
@@ -96,7 +96,7 @@ void add_planes(Planes more, std::size_t n_words, MutablePlanes sum) noexcept {
   HWY_DYNAMIC_DISPATCH(add)(more, n_words, sum);
 }
 
-void vote_planes(Planes counts, int present, HashWords ties,
+void vote_planes(Planes counts, int present, const SharedBits& ties,
                  std::span<std::uint64_t> positive) noexcept {
   if (present == 0) return std::fill(positive.begin(), positive.end(), 0), void();
   use_selected_isa();

@@ -32,7 +32,7 @@ void add_planes(Planes more, std::size_t n_words, MutablePlanes sum) noexcept;
 // present = 0.
 // REQUIRES: no count above `present`; 2^counts.n > present.
 // Reads counts.n/8 and writes 1/8 bytes per coordinate.
-void vote_planes(Planes counts, int present, HashWords ties,
+void vote_planes(Planes counts, int present, const SharedBits& ties,
                  std::span<std::uint64_t> positive) noexcept;
 
 // `vote_ternary` of counts.

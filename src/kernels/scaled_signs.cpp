@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
 #if PRIDE_SIMD
-HWY_INLINE std::uint64_t signs_of_word(const float* p, HashWords zeros, std::size_t k) {
+HWY_INLINE std::uint64_t signs_of_word(const float* p, const SharedBits& zeros, std::size_t k) {
   const FloatTag d;
   const auto nought = hn::Zero(d);
   std::uint64_t bits = 0, zero_bits = 0;
@@ -56,7 +56,7 @@ HWY_INLINE void mean_of_word(std::span<const ScaledRow> rows, std::size_t k, flo
 }
 #endif
 
-void signs_of(std::span<const float> p, HashWords zeros, std::span<std::uint64_t> bits) {
+void signs_of(std::span<const float> p, const SharedBits& zeros, std::span<std::uint64_t> bits) {
   std::size_t at = 0;
 #if PRIDE_SIMD
   for (; at + 64 <= p.size(); at += 64) {
@@ -94,12 +94,13 @@ namespace pride::kernels {
 HWY_EXPORT(signs_of);
 HWY_EXPORT(mean_of);
 
-void pack_signs(std::span<const float> p, HashWords zeros, std::span<std::uint64_t> bits) noexcept {
+void pack_signs(std::span<const float> p, const SharedBits& zeros,
+                std::span<std::uint64_t> bits) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(signs_of)(p, zeros, bits);
 }
 
-float compress(std::span<const float> p, Norm norm, HashWords zeros,
+float compress(std::span<const float> p, Norm norm, const SharedBits& zeros,
                std::span<std::uint64_t> bits) noexcept {
   pack_signs(p, zeros, bits);
   const auto n = static_cast<double>(p.size());

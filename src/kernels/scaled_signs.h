@@ -54,7 +54,8 @@ void feedback(std::span<const float> g, std::span<const float> m, std::span<cons
 
 // bit = p > 0, or the hash bit where p == 0 (either zero); 0 where p is NaN.
 // REQUIRES: bits.size() == words_for(p.size()).  Reads 4 and writes 0.125 bytes per coordinate.
-void pack_signs(std::span<const float> p, HashWords zeros, std::span<std::uint64_t> bits) noexcept;
+void pack_signs(std::span<const float> p, const SharedBits& zeros,
+                std::span<std::uint64_t> bits) noexcept;
 
 // Sum of |x| in double, in the order of sum_squares: the same bits on every instruction set. NaN or
 // Inf if x has one.
@@ -62,7 +63,7 @@ double sum_abs(std::span<const float> x) noexcept;
 
 // C(p) = scale * sign(p): pack_signs, and the scale, which is not finite if p is not. A NaN among
 // the p makes it the NaN of bits 0x7FC00000, whatever the NaN and the processor.
-float compress(std::span<const float> p, Norm norm, HashWords zeros,
+float compress(std::span<const float> p, Norm norm, const SharedBits& zeros,
                std::span<std::uint64_t> bits) noexcept;
 
 // u = keep*m + take*g;  e = (rate*u + e) - s*scale, s = +1 or -1 by the bit;  m = u.

@@ -75,14 +75,16 @@ class Space : public Memory {
   // ---- The kernels of kernels/kernels.h.
 
   virtual void clear(std::span<std::uint64_t> words) = 0;  // to 0
+  // On a device shared bits are those of cells.
   virtual void lion_sign_update(const Values& g, const kernels::Blend& blend,
-                                kernels::HashWords zeros, Floats m, std::span<std::uint64_t> bits,
-                                FaultSlot fault) = 0;
+                                const kernels::SharedBits& zeros, Floats m,
+                                std::span<std::uint64_t> bits, FaultSlot fault) = 0;
   virtual void lion_blend(const Values& g, const kernels::Blend& blend, Floats m,
                           std::span<float> u, FaultSlot fault, Guard guard = nullptr) = 0;
   // If the guard has a fault, all bits become 0 and `fault` is noted.
-  virtual void pack_signs(std::span<const float> p, kernels::HashWords zeros,
+  virtual void pack_signs(std::span<const float> p, const kernels::SharedBits& zeros,
                           std::span<std::uint64_t> bits, Guard guard, FaultSlot fault) = 0;
+  virtual void cell_bits(const kernels::SharedBits& cells, std::span<std::uint64_t> bits) = 0;
   virtual void check(const Values& g, FaultSlot fault) = 0;
   virtual void apply_signs(std::span<const std::uint64_t> bits, kernels::Step step, Floats x) = 0;
   virtual void apply_ternary(std::span<const std::uint64_t> positive,

@@ -21,7 +21,8 @@ constexpr std::uint32_t kSignWords = 0x53530000u, kVoteWords = 0x53560000u;
 
 // One word of n <= 64 coordinates.
 HWY_INLINE std::uint64_t sign_word(const float* u, std::size_t n, float scale,
-                                   const std::uint32_t* random, HashWords zeros, std::size_t k) {
+                                   const std::uint32_t* random, const SharedBits& zeros,
+                                   std::size_t k) {
   std::uint64_t bits = 0, zero_bits = 0;
   std::size_t i = 0;
 #if PRIDE_SIMD
@@ -46,8 +47,8 @@ HWY_INLINE std::uint64_t sign_word(const float* u, std::size_t n, float scale,
   return bits;
 }
 
-void sign_words(std::span<const float> u, float scale, const PhiloxKey& key, HashWords zeros,
-                std::span<std::uint64_t> bits) {
+void sign_words(std::span<const float> u, float scale, const PhiloxKey& key,
+                const SharedBits& zeros, std::span<std::uint64_t> bits) {
   alignas(64) std::uint32_t random[64];
   for (std::size_t k = 0; k < bits.size(); ++k) {
     const std::size_t n = std::min<std::size_t>(64, u.size() - 64 * k);
@@ -58,7 +59,7 @@ void sign_words(std::span<const float> u, float scale, const PhiloxKey& key, Has
 
 // Word k of the counts.
 HWY_INLINE std::uint64_t vote_word(const Planes& counts, std::size_t k, std::uint32_t present,
-                                   const std::uint32_t* random, HashWords ties) {
+                                   const std::uint32_t* random, const SharedBits& ties) {
   const std::uint64_t* planes = counts.words.data() + k;
   // no count is half of an odd number, nor of none
   const bool can_tie = present != 0 && present % 2 == 0;
@@ -93,7 +94,7 @@ HWY_INLINE std::uint64_t vote_word(const Planes& counts, std::size_t k, std::uin
   return bits;
 }
 
-void vote_words(Planes counts, std::uint32_t present, const PhiloxKey& key, HashWords ties,
+void vote_words(Planes counts, std::uint32_t present, const PhiloxKey& key, const SharedBits& ties,
                 std::span<std::uint64_t> positive) {
   alignas(64) std::uint32_t random[64];
   for (std::size_t k = 0; k < positive.size(); ++k) {
@@ -112,13 +113,13 @@ namespace pride::kernels {
 HWY_EXPORT(sign_words);
 HWY_EXPORT(vote_words);
 
-void stochastic_signs(std::span<const float> u, float scale, const PhiloxKey& key, HashWords zeros,
-                      std::span<std::uint64_t> bits) noexcept {
+void stochastic_signs(std::span<const float> u, float scale, const PhiloxKey& key,
+                      const SharedBits& zeros, std::span<std::uint64_t> bits) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(sign_words)(u, scale, key, zeros, bits);
 }
 
-void draw_planes(Planes counts, int present, const PhiloxKey& key, HashWords ties,
+void draw_planes(Planes counts, int present, const PhiloxKey& key, const SharedBits& ties,
                  std::span<std::uint64_t> positive) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(vote_words)

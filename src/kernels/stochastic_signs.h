@@ -17,15 +17,15 @@ namespace pride::kernels {
 // Always 1 for u = scale, never for u = -scale or a NaN; the hash bit where u == 0 (either zero).
 // REQUIRES: bits.size() == words_for(u.size()); scale > 0. Reads 4 and writes 1/8 bytes per
 // coordinate.
-void stochastic_signs(std::span<const float> u, float scale, const PhiloxKey& key, HashWords zeros,
-                      std::span<std::uint64_t> bits) noexcept;
+void stochastic_signs(std::span<const float> u, float scale, const PhiloxKey& key,
+                      const SharedBits& zeros, std::span<std::uint64_t> bits) noexcept;
 
 // positive = 1 with probability count / present, to within 2^-32: where the upper half of
 // word * present, a product of 64 bits, is below the count, with the words of purpose 0x53560000.
 // A tie, 2*count = present, takes the hash word's bit. All bits are 0 for present = 0.
 // REQUIRES: no count above `present`; counts.n <= 31. Reads counts.n/8 and writes 1/8 bytes per
 // coordinate.
-void draw_planes(Planes counts, int present, const PhiloxKey& key, HashWords ties,
+void draw_planes(Planes counts, int present, const PhiloxKey& key, const SharedBits& ties,
                  std::span<std::uint64_t> positive) noexcept;
 
 }  // namespace pride::kernels

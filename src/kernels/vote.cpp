@@ -16,12 +16,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
-void majority(Rows rows, HashWords ties, std::span<std::uint64_t> positive) {
+void majority(Rows rows, const SharedBits& ties, std::span<std::uint64_t> positive) {
   const std::size_t n_rows = rows.size();
-  for_each_count(rows, positive.size(), [=](auto d, const auto& planes, std::size_t k) {
+  for_each_count(rows, positive.size(), [=, &ties](auto d, const auto& planes, std::size_t k) {
     const auto half = compare(d, planes, n_rows / 2);
     auto result = half.above;
-    if (n_rows % 2 == 0) result = hn::OrAnd(result, half.equal, hash_words(d, ties, k));
+    if (n_rows % 2 == 0) result = hn::Or(result, bits_of_ties(d, half.equal, ties, k));
     hn::StoreU(result, d, positive.data() + k);
   });
 }
@@ -48,7 +48,7 @@ namespace pride::kernels {
 HWY_EXPORT(majority);
 HWY_EXPORT(ternary_majority);
 
-void vote(std::span<const std::uint64_t* const> rows, HashWords ties,
+void vote(std::span<const std::uint64_t* const> rows, const SharedBits& ties,
           std::span<std::uint64_t> positive) noexcept {
   if (rows.empty()) return std::fill(positive.begin(), positive.end(), 0), void();
   use_selected_isa();

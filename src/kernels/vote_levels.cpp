@@ -105,13 +105,15 @@ bool with_bits(const LevelRows& rows, std::size_t n_words, const Finish& finish)
   }
 }
 
-bool signs_of_sums(const LevelRows& rows, HashWords ties, std::span<std::uint64_t> positive) {
-  return with_bits(rows, positive.size(), [=](auto d, auto above, auto equal, std::size_t k) {
-    if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Eq(equal, hn::Zero(d))))) {
-      above = hn::OrAnd(above, equal, hash_words(d, ties, k));
-    }
-    hn::StoreU(above, d, positive.data() + k);
-  });
+bool signs_of_sums(const LevelRows& rows, const SharedBits& ties,
+                   std::span<std::uint64_t> positive) {
+  return with_bits(rows, positive.size(),
+                   [=, &ties](auto d, auto above, auto equal, std::size_t k) {
+                     if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Eq(equal, hn::Zero(d))))) {
+                       above = hn::Or(above, bits_of_ties(d, equal, ties, k));
+                     }
+                     hn::StoreU(above, d, positive.data() + k);
+                   });
 }
 
 bool ternary_signs_of_sums(const LevelRows& rows, std::span<std::uint64_t> positive,
@@ -122,7 +124,7 @@ bool ternary_signs_of_sums(const LevelRows& rows, std::span<std::uint64_t> posit
   });
 }
 
-void signs_of_ints(std::span<const std::int32_t> sums, HashWords ties,
+void signs_of_ints(std::span<const std::int32_t> sums, const SharedBits& ties,
                    std::span<std::uint64_t> positive, std::span<std::uint64_t> nonzero) {
   for (std::size_t k = 0; k < positive.size(); ++k) {
     const std::size_t n = std::min<std::size_t>(64, sums.size() - 64 * k);
@@ -159,7 +161,7 @@ HWY_EXPORT(signs_of_sums);
 HWY_EXPORT(ternary_signs_of_sums);
 HWY_EXPORT(signs_of_ints);
 
-bool vote_levels(const LevelRows& rows, HashWords ties,
+bool vote_levels(const LevelRows& rows, const SharedBits& ties,
                  std::span<std::uint64_t> positive) noexcept {
   if (rows.lines.empty()) return std::fill(positive.begin(), positive.end(), 0), true;
   use_selected_isa();
@@ -177,7 +179,7 @@ bool vote_levels_ternary(const LevelRows& rows, std::span<std::uint64_t> positiv
   return HWY_DYNAMIC_DISPATCH(ternary_signs_of_sums)(rows, positive, nonzero);
 }
 
-void vote_sums(std::span<const std::int32_t> sums, HashWords ties,
+void vote_sums(std::span<const std::int32_t> sums, const SharedBits& ties,
                std::span<std::uint64_t> positive, std::span<std::uint64_t> nonzero) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(signs_of_ints)(sums, ties, positive, nonzero);

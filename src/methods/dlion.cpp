@@ -16,31 +16,43 @@
 #include <algorithm>
 #include <limits>
 
-#include "codecs/hash_keys.h"
 #include "methods/options.h"
 #include "methods/registry.h"
 #include "methods/sign_counts.h"
+#include "methods/zeros.h"
 #include "pride/error.h"
 
 namespace pride::methods {
 
+namespace {
+
+float step_scale(const OrthogonalBlend* matrices, const Piece& p) {
+  return matrices == nullptr ? 1 : matrices->step_scale(p.tensor);
+}
+
+}  // namespace
+
 // --- Server: S = sum of delta_i;  Delta = sign(S), or S / N. -------------------------------------
 
-void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& round, Tie tie,
-                std::span<std::byte> result) {
+void serve_vote(const Shard& shard, const Ballots& up, const Round& round, Tie tie,
+                std::span<std::byte> result, const OrthogonalBlend* matrices) {
   const VoteView out(result.data(), shard, tie == Tie::kZero);
-  combine_unused(signs, shard, out.unused);
+  combine_unused(up.frames, shard, out.unused);
   std::vector<const std::uint64_t*> rows;
-  for (const Run& run : runs_of(shard, signs)) {
+  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+    const Piece& p = shard.pieces[k];
     rows.clear();
-    for (const std::size_t i : run.frames) {
-      rows.push_back(SignView(signs[i].head.data(), shard).signs.data() + run.first_word);
+    for (const Frame& frame : up.frames) {
+      const SignView view(frame.head.data(), shard);
+      if (!bit_at(view.unused, k)) rows.push_back(view.signs.data() + p.first_word);
     }
-    const auto positive = out.positive.subspan(run.first_word, run.n_words);
+    const auto positive = words_of(out.positive, p);
     if (tie == Tie::kZero) {
-      kernels::vote_ternary(rows, positive, out.nonzero.subspan(run.first_word, run.n_words));
+      kernels::vote_ternary(rows, positive, words_of(out.nonzero, p));
+    } else if (up.knows(round)) {
+      kernels::vote(rows, ties_of(round, p, step_scale(matrices, p), up.cells), positive);
     } else {
-      kernels::vote(rows, tie_words(round.seed, round.step, run.in_whole), positive);
+      kernels::vote(rows, ties_of(round, rows), positive);
     }
   }
 }
@@ -51,7 +63,7 @@ namespace {
 
 kernels::Step step_of(const Piece& p, const StepContext& ctx, const OrthogonalBlend* matrices) {
   const StepScalars s = ctx.scalars_of(p);
-  return {s.decay, matrices == nullptr ? s.lr : s.lr * matrices->step_scale(p.tensor)};
+  return {s.decay, s.lr * step_scale(matrices, p)};
 }
 
 }  // namespace
@@ -109,7 +121,7 @@ enum class RouteChoice { kAuto, kSharded, kOneShot };
 constexpr const char* kRoundBytes = "12500";  // default bandwidth-delay product: 100 us x 1 Gbit/s
 constexpr std::int64_t kMostRoundBytes = std::int64_t{1} << 40;
 
-class DistributedLion final : public Method {
+class DistributedLion final : public SignMethod {
  public:
   DistributedLion(const std::string& name, const MethodContext& ctx, BlendOf blend, bool average,
                   bool muon)
@@ -195,7 +207,12 @@ class DistributedLion final : public Method {
   void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
     encode_signs(space_, flight.parts[0].shards, flight.grad, ctx, blend_, m_, flight.wire(0),
                  {matrices_.get(), scales_});
+    if (!average_ && tie_ == Tie::kHash) {
+      send_cells(space_, flight.parts[0].shards, ctx, matrices_.get(), flight.wire(0));
+    }
   }
+
+  const OrthogonalBlend* matrices() const noexcept override { return matrices_.get(); }
 
   void end_encode(const StepContext&) override {
     if (matrices_) matrices_->release();
@@ -207,7 +224,7 @@ class DistributedLion final : public Method {
     const bool of_node = &reply.kind == &part.partial, from_nodes = &up.kind == &part.partial;
     const bool drawn = draws_ && !of_node;
     if (!average_ && !of_node && !from_nodes && !drawn && up.weights.empty()) {
-      return serve_vote(shard, up.frames, round, tie_, reply.head);
+      return serve_vote(shard, up, round, tie_, reply.head, matrices_.get());
     }
     const int votes_each = node_votes(round);
     const SignCounts counts(shard, up, of_node ? votes_each : round.votes(), votes_each);
@@ -216,9 +233,9 @@ class DistributedLion final : public Method {
     } else if (average_) {
       counts.write_counts(form_of(part), reply.head);
     } else if (drawn) {
-      counts.write_drawn(round, reply.head);
+      counts.write_drawn(round, reply.head, matrices_.get());
     } else {
-      counts.write_vote(round, tie_, reply.head);
+      counts.write_vote(round, tie_, reply.head, matrices_.get());
     }
   }
 
@@ -332,8 +349,8 @@ MethodInfo signum_info(int world, bool average) {
 
 }  // namespace
 
-std::unique_ptr<Method> make_signs(const std::string& name, const MethodContext& ctx, BlendOf blend,
-                                   bool average, bool muon) {
+std::unique_ptr<SignMethod> make_signs(const std::string& name, const MethodContext& ctx,
+                                       BlendOf blend, bool average, bool muon) {
   return std::make_unique<DistributedLion>(name, ctx, blend, average, muon);
 }
 
@@ -353,51 +370,52 @@ Tie tie_option(const std::string& method, const MethodContext& ctx) {
 }
 
 MethodOption tie_option_info(std::string tied) {
-  return {
-      "tie", "hash",
-      std::move(tied) +
-          ": 'hash' uses a random bit that all ranks share, 'zero' does not change the coordinate "
-          "(2 bits down)"};
+  return {"tie", "hash",
+          std::move(tied) +
+              ": 'hash' uses a bit that all ranks share, 'zero' does not change the coordinate "
+              "(2 bits down)"};
 }
 
 extern const MethodEntry kDistributedLionVote = {
     "dlion-vote",
-    [](const std::string& name, const MethodContext& ctx) {
+    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
       return make_signs(name, ctx, lion_blend, false);
     },
     [](int world) { return dlion_info(world, false); }};
 
 extern const MethodEntry kDistributedLionAverage = {
     "dlion-avg",
-    [](const std::string& name, const MethodContext& ctx) {
+    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
       return make_signs(name, ctx, lion_blend, true);
     },
     [](int world) { return dlion_info(world, true); }};
 
 extern const MethodEntry kDistributedMuonVote = {
     "dlion-muon",
-    [](const std::string& name, const MethodContext& ctx) {
+    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
       return make_signs(name, ctx, lion_blend, false, true);
     },
     [](int world) { return muon_info(world, false); }};
 
 extern const MethodEntry kDistributedMuonAverage = {
     "dlion-muon-avg",
-    [](const std::string& name, const MethodContext& ctx) {
+    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
       return make_signs(name, ctx, lion_blend, true, true);
     },
     [](int world) { return muon_info(world, true); }};
 
-extern const MethodEntry kSignumVote = {"signum-vote",
-                                        [](const std::string& name, const MethodContext& ctx) {
-                                          return make_signs(name, ctx, signum_blend, false);
-                                        },
-                                        [](int world) { return signum_info(world, false); }};
+extern const MethodEntry kSignumVote = {
+    "signum-vote",
+    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return make_signs(name, ctx, signum_blend, false);
+    },
+    [](int world) { return signum_info(world, false); }};
 
-extern const MethodEntry kSignumAverage = {"signum-avg",
-                                           [](const std::string& name, const MethodContext& ctx) {
-                                             return make_signs(name, ctx, signum_blend, true);
-                                           },
-                                           [](int world) { return signum_info(world, true); }};
+extern const MethodEntry kSignumAverage = {
+    "signum-avg",
+    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return make_signs(name, ctx, signum_blend, true);
+    },
+    [](int world) { return signum_info(world, true); }};
 
 }  // namespace pride::methods

@@ -10,16 +10,16 @@
 
 namespace pride::methods {
 
-// Result of a tied vote: a hash bit shared by all ranks, or zero (a ternary result).
+// Result of a tied vote: a bit that all ranks share, or zero (a ternary result).
 enum class Tie { kHash, kZero };
 
 // Option `tie`, and its declaration.
 Tie tie_option(const std::string& method, const MethodContext& ctx);
 MethodOption tie_option_info(std::string tied);
 
-// Server: the majority of frames of signs.
-void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& round, Tie tie,
-                std::span<std::byte> result);
+// Server: the majority of frames of signs. `matrices`: as in apply_vote().
+void serve_vote(const Shard& shard, const Ballots& up, const Round& round, Tie tie,
+                std::span<std::byte> result, const OrthogonalBlend* matrices = nullptr);
 
 // Worker: x = (1 - lr wd) x - lr vote; only decay where no rank uses the tensor. `matrices`: their
 // scales multiply lr.
@@ -28,8 +28,12 @@ void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte
 
 // A method that votes on signs or averages them; errors name it `name`. `muon`: matrices are
 // orthogonalised.
-std::unique_ptr<Method> make_signs(const std::string& name, const MethodContext& ctx, BlendOf blend,
-                                   bool average, bool muon = false);
+class SignMethod : public Method {
+ public:
+  virtual const OrthogonalBlend* matrices() const noexcept = 0;  // null: none
+};
+std::unique_ptr<SignMethod> make_signs(const std::string& name, const MethodContext& ctx,
+                                       BlendOf blend, bool average, bool muon = false);
 MethodInfo muon_info(int world, bool average);
 
 }  // namespace pride::methods

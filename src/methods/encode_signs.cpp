@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include "codecs/hash_keys.h"
 #include "codecs/signs.h"
 #include "kernels/levels.h"
 #include "kernels/stochastic_signs.h"
 #include "kernels/ternary.h"
 #include "methods/options.h"
+#include "methods/zeros.h"
 
 namespace pride::methods {
 
@@ -38,7 +38,7 @@ float scale_of(float most) { return most < kernels::kZeroFloor ? 1 : most; }
 // S_R(u) = +1 with probability (R + u)/(2R). Returns false if g or m is not finite somewhere.
 bool stochastic_update(const Piece& p, GradientView grad, const StepContext& ctx,
                        const kernels::Blend& blend, float scale, Floats m,
-                       std::span<std::uint64_t> signs) {
+                       const kernels::SharedBits& zeros, std::span<std::uint64_t> signs) {
   alignas(64) float u[kBlock], block[kBlock];
   bool finite = true;
   for (std::size_t at = p.begin; at < p.end; at += kBlock) {
@@ -50,7 +50,7 @@ bool stochastic_update(const Piece& p, GradientView grad, const StepContext& ctx
     });
     const std::uint64_t first = p.in_whole(at);
     kernels::stochastic_signs(part, scale, {ctx.seed, ctx.step, ctx.rank, first},
-                              zero_words(ctx.seed, ctx.step, ctx.rank, first),
+                              zeros.from(at - p.begin),
                               signs.subspan((at - p.begin) / 64, words_for(end - at)));
   }
   return finite;
@@ -80,15 +80,15 @@ void encode_piece(Space& space, const Piece& p, GradientView grad, const StepCon
                   const kernels::Blend& blend, const SignRule& rule, Floats m,
                   std::span<std::uint64_t> signs, FaultSlot fault) {
   const bool exact = rule.scales.empty();
-  const auto zeros = zero_words(ctx.seed, ctx.step, ctx.rank, p.in_whole(p.begin));
+  const auto zeros = zeros_of(ctx, p, rule.step_scale(p.tensor));
   if (rule.matrices != nullptr && rule.matrices->has(p.tensor)) {
-    rule.matrices->encode(p, ctx, signs, fault);
+    rule.matrices->encode(p, zeros, signs, fault);
     if (exact || *fault.word <= fault.tensor) return;
     kernels::stochastic_signs(rule.matrices->direction(p), rule.scales[p.tensor],
                               {ctx.seed, ctx.step, ctx.rank, p.in_whole(p.begin)}, zeros, signs);
   } else if (exact) {
     space.lion_sign_update(grad.of(p), blend, zeros, m, signs, fault);
-  } else if (!stochastic_update(p, grad, ctx, blend, rule.scales[p.tensor], m, signs)) {
+  } else if (!stochastic_update(p, grad, ctx, blend, rule.scales[p.tensor], m, zeros, signs)) {
     fault.note();
   }
 }
@@ -116,6 +116,21 @@ void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad
     space.send(staged, frame);
   }
   space.report(watched, wire.fault_word());
+}
+
+void send_cells(Space& space, std::span<const Shard> shards, const StepContext& ctx,
+                const OrthogonalBlend* matrices, Wire& wire) {
+  if (space.is_host() || ctx.central) return;
+  const Shard& mine = shards.size() == 1 ? shards[0] : shards[static_cast<std::size_t>(ctx.rank)];
+  wire.cells.resize(sizeof(std::uint64_t) * mine.n_words(), *ctx.memory);
+  const auto bytes = wire.cells.span();
+  const std::span words(reinterpret_cast<std::uint64_t*>(bytes.data()), mine.n_words());
+  const auto staged = space.stage(words);
+  for (const Piece& p : mine.pieces) {
+    space.cell_bits(cells_of(ctx, p, matrices == nullptr ? 1 : matrices->step_scale(p.tensor)),
+                    words_of(staged, p));
+  }
+  space.send(staged, words);
 }
 
 }  // namespace pride::methods

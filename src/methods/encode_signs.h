@@ -21,6 +21,11 @@ MethodOption momentum_option_info();
 struct SignRule {
   OrthogonalBlend* matrices = nullptr;
   std::span<const float> scales = {};
+
+  // A voted step of the tensor, in learning rates.
+  float step_scale(std::size_t tensor) const {
+    return matrices == nullptr ? 1 : matrices->step_scale(tensor);
+  }
 };
 
 // R of stochastic signs: the largest |u|, or 1 if that is below kernels::kZeroFloor. The first is
@@ -28,6 +33,11 @@ struct SignRule {
 float sign_scale(std::span<const float> u);
 float sign_scale(std::size_t tensor, const TensorSlot& slot, GradientView grad,
                  const kernels::Blend& blend, const Stored& m);
+
+// On a device, for ties: the bits of cells in the shard that this rank serves, as Wire::cells. It
+// is the only one, or that of its rank.
+void send_cells(Space& space, std::span<const Shard> shards, const StepContext& ctx,
+                const OrthogonalBlend* matrices, Wire& wire);
 
 // Worker: u = beta1 m + (1-beta1) g;  delta = sign(u);  m = beta2 m + (1-beta2) g. The wire's fault
 // word gets the first tensor with a NaN or Inf. REQUIRES: frames of signs with their unused bits;

@@ -19,6 +19,7 @@
 #include "methods/choose_tensors.h"
 #include "methods/options.h"
 #include "methods/registry.h"
+#include "methods/zeros.h"
 #include "pride/error.h"
 
 namespace pride::methods {
@@ -215,13 +216,13 @@ void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, con
   switch (part.id) {
     case kVotes:
       if (up.kind.codec == Codec::kSign) {
-        return serve_vote(shard, up.frames, round, tie_, reply.head);
+        return serve_vote(shard, up, round, tie_, reply.head);
       }
       combine_unused(up.frames, shard, unused_bits(reply.head.data(), shard));
       if (up.kind.codec == Codec::kLevels) serve_levels(shard, up, round, reply);
       return;
     case kSum:
-      return serve_sums(shard, round, part.sum, reply);
+      return serve_sums(shard, up, round, part.sum, reply);
     case kMomenta:
       return sync_.serve(shard, up, round, reply);
     case kSamples:
@@ -229,6 +230,13 @@ void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, con
     default:
       quantiser_.serve(up, reply);
   }
+}
+
+// Levels of 0 have no bits, so a coordinator has hashes instead.
+kernels::SharedBits LionCub::ties_of_levels(const Piece& p, const Ballots& up,
+                                            const Round& round) const {
+  if (up.knows(round)) return ties_of(round, p, 1, up.cells);
+  return tie_words(round.seed, round.step, p.in_whole(p.begin));
 }
 
 // The sign of the exact sum of levels.
@@ -241,13 +249,16 @@ void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& r
     for (const std::size_t i : run.frames) {
       lines.push_back(LevelView(up.frames[i].head.data(), shard, plan_.bits).lines.data());
     }
-    const kernels::LevelRows rows{lines, {shard.n_words(), plan_.bits}, run.first_word};
-    const auto positive = out.positive.subspan(run.first_word, run.n_words);
+    kernels::LevelRows rows{lines, {shard.n_words(), plan_.bits}, run.first_word};
     if (tie_ == Tie::kZero) {
-      const auto nonzero = out.nonzero.subspan(run.first_word, run.n_words);
-      good &= kernels::vote_levels_ternary(rows, positive, nonzero);
-    } else {
-      good &= kernels::vote_levels(rows, tie_words(round.seed, round.step, run.in_whole), positive);
+      good &= kernels::vote_levels_ternary(rows, out.positive.subspan(run.first_word, run.n_words),
+                                           out.nonzero.subspan(run.first_word, run.n_words));
+      continue;
+    }
+    for (const Piece& p : shard.pieces) {
+      if (p.first_word < run.first_word || p.first_word >= run.first_word + run.n_words) continue;
+      rows.first = p.first_word;
+      good &= kernels::vote_levels(rows, ties_of_levels(p, up, round), words_of(out.positive, p));
     }
   }
   for (std::size_t i = 0; i < up.frames.size() && !good; ++i) {
@@ -257,7 +268,8 @@ void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& r
 
 // The same for integers added by the transport. An overflow or a missing rank is detected only if a
 // sum leaves its range.
-void LionCub::serve_sums(const Shard& shard, const Round& round, Sum type, Reply& reply) const {
+void LionCub::serve_sums(const Shard& shard, const Ballots& up, const Round& round, Sum type,
+                         Reply& reply) const {
   const std::int64_t most = std::int64_t{round.voters} * kernels::largest_level(plan_.bits);
   std::vector<std::int32_t> sums;
   with_integers(type, reply.body, [&](auto integers) {
@@ -272,8 +284,8 @@ void LionCub::serve_sums(const Shard& shard, const Round& round, Sum type, Reply
   std::ranges::fill(out.unused, std::uint64_t{0});  // the participation frames have them
   for (const Piece& p : shard.pieces) {
     kernels::vote_sums(std::span(sums).subspan(p.begin - shard.begin, p.n()),
-                       tie_words(round.seed, round.step, p.in_whole(p.begin)),
-                       words_of(out.positive, p), words_of(out.nonzero, p));
+                       ties_of_levels(p, up, round), words_of(out.positive, p),
+                       words_of(out.nonzero, p));
   }
 }
 

@@ -69,7 +69,9 @@ class LionCub final : public Method {
   void encode_levels(const Bucket& b, const StepContext& ctx, Flight& flight);
   int sent_level(const Bucket& b, const Flight& flight, std::size_t coord) const;
   void serve_levels(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
-  void serve_sums(const Shard& shard, const Round& round, Sum type, Reply& reply) const;
+  void serve_sums(const Shard& shard, const Ballots& up, const Round& round, Sum type,
+                  Reply& reply) const;
+  kernels::SharedBits ties_of_levels(const Piece& p, const Ballots& up, const Round& round) const;
 
   Layout layout_;
   Space& space_;

@@ -32,6 +32,10 @@ void LionCub::encode_on_device(const Bucket& b, const StepContext& ctx, Flight& 
   } else {
     encode_signs(space_, b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
   }
+  if (tie_ == Tie::kHash) {
+    const int votes = flight.find(kSum) != nullptr ? kSum : kVotes;
+    send_cells(space_, flight.part(votes).shards, ctx, nullptr, *flight.find(votes));
+  }
   if (Wire* momenta = flight.find(kMomenta)) {
     sync_.encode_on_device(space_, b, ctx, m_.span(), flight.part(kMomenta), *momenta);
   }

@@ -131,17 +131,23 @@ Round LocalSteps::outer_round(const Round& round) const {
   return outer;
 }
 
-const StepContext& LocalSteps::outer_context(const StepContext& ctx) {
-  outer_scalars_.clear();
-  for (const StepScalars& s : ctx.groups) {
+std::vector<StepScalars> LocalSteps::outer_scalars(std::span<const StepScalars> groups) const {
+  std::vector<StepScalars> scalars;
+  for (const StepScalars& s : groups) {
     const bool signs = kind_ == OuterStep::kSigns;
     const double rate = signs ? outer_lr_ * s.lr : outer_lr_;
-    StepScalars& outer = outer_scalars_.emplace_back(outer_betas_);
+    StepScalars& outer = scalars.emplace_back(outer_betas_);
     outer.lr = static_cast<float>(rate);
     outer.decay = static_cast<float>(signs ? 1 - rate * s.weight_decay : power(s.decay, period_));
   }
+  return scalars;
+}
+
+const StepContext& LocalSteps::outer_context(const StepContext& ctx) {
+  outer_scalars_ = outer_scalars(ctx.groups);
   outer_ctx_ = ctx;
   outer_ctx_.step = ctx.step / period_;
+  outer_ctx_.x = {.flat = std::as_const(common_).span()};
   outer_ctx_.groups = outer_scalars_;
   outer_ctx_.unused = idle_;
   return outer_ctx_;
@@ -179,7 +185,11 @@ std::vector<Part> LocalSteps::parts(const Bucket& b, const Round& round) const {
 
 void LocalSteps::serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
                        Reply& reply) const {
-  outer_->serve(part, shard, up, outer_round(round), reply);
+  const auto scalars = outer_scalars(round.groups);
+  Round outer = outer_round(round);
+  outer.groups = scalars;
+  if (!round.x.empty()) outer.x = {.flat = std::as_const(common_).span()};
+  outer_->serve(part, shard, up, outer, reply);
 }
 
 void LocalSteps::settle(const Part& part, const Shard& shard, std::span<const float> pending) {

@@ -62,6 +62,7 @@ class LocalSteps final : public Method {
   FaultSlot fault_of(std::size_t tensor, const StepContext& ctx);
   FaultSlot fault_of_step(std::size_t tensor, const StepContext& ctx);
   Round outer_round(const Round& round) const;
+  std::vector<StepScalars> outer_scalars(std::span<const StepScalars> groups) const;
   const StepContext& outer_context(const StepContext& ctx);
   bool take_step(std::size_t tensor, std::size_t begin, std::size_t end, GradientView grad,
                  const StepContext& ctx, Guard guard);

@@ -9,7 +9,6 @@
 #include <optional>
 #include <sstream>
 
-#include "codecs/hash_keys.h"
 #include "kernels/levels.h"
 #include "kernels/scaled_signs.h"
 #include "methods/options.h"
@@ -328,11 +327,10 @@ const OrthogonalBlend::Held& OrthogonalBlend::finished(std::size_t tensor) {
   return *of_tensor_[tensor];
 }
 
-void OrthogonalBlend::encode(const Piece& piece, const StepContext& ctx,
+void OrthogonalBlend::encode(const Piece& piece, const kernels::SharedBits& zeros,
                              std::span<std::uint64_t> signs, FaultSlot fault) {
   const Held& held = finished(piece.tensor);
-  space_.pack_signs(held.u.span().subspan(piece.begin - held.offset, piece.n()),
-                    zero_words(ctx.seed, ctx.step, ctx.rank, piece.in_whole(piece.begin)), signs,
+  space_.pack_signs(held.u.span().subspan(piece.begin - held.offset, piece.n()), zeros, signs,
                     held.fault, fault);
 }
 

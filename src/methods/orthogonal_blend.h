@@ -75,7 +75,7 @@ class OrthogonalBlend {
 
   // Signs of the piece's part of the direction. If u was not finite, bits are 0 and the fault is
   // noted. REQUIRES: has(piece.tensor), after blend() of this step.
-  void encode(const Piece& piece, const StepContext& ctx, std::span<std::uint64_t> signs,
+  void encode(const Piece& piece, const kernels::SharedBits& zeros, std::span<std::uint64_t> signs,
               FaultSlot fault);
 
  private:

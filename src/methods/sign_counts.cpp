@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "codecs/hash_keys.h"
 #include "kernels/planes.h"
 #include "kernels/stochastic_signs.h"
+#include "methods/zeros.h"
 
 namespace pride::methods {
 namespace {
@@ -17,6 +17,7 @@ constexpr std::size_t kPlaneWords = 512;  // words whose planes stay in the L1 c
 
 SignCounts::SignCounts(const Shard& shard, const Ballots& up, int votes, int votes_each)
     : shard_(shard),
+      up_(up),
       frames_(up.frames),
       weights_(up.weights),
       signs_(up.kind.codec == Codec::kSign || up.kind.codec == Codec::kAllSigns),
@@ -124,8 +125,24 @@ void SignCounts::write_counts(CountForm form, std::span<std::byte> out) const {
   planes_of(view.packed_words, view.plane_words, view.planes);
 }
 
-// Calls decide(counts, users, first, positive, nonzero) for some words at a time, from coordinate
-// `first` of the whole model on.
+// Bits of ties from the shard's word `word` on.
+kernels::SharedBits SignCounts::ties_at(const Round& round, const Piece& piece, std::size_t word,
+                                        const OrthogonalBlend* matrices) const {
+  if (up_.knows(round)) {
+    const float scale = matrices == nullptr ? 1 : matrices->step_scale(piece.tensor);
+    return ties_of(round, piece, scale, up_.cells).from(64 * (word - piece.first_word));
+  }
+  const auto run = std::ranges::partition_point(
+      runs_, [&](const Run& r) { return r.first_word + r.n_words <= word; });
+  std::vector<const std::uint64_t*> rows;
+  for (const std::size_t i : run->frames) {
+    rows.push_back(SignView(frames_[i].head.data(), shard_).signs.data() + word);
+  }
+  return ties_of(round, rows);
+}
+
+// Calls decide(counts, users, piece, word, positive, nonzero) for some words at a time, from the
+// shard's word `word` on.
 template <typename Decide>
 void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decide& decide) const {
   const VoteView view(out.data(), shard_, ternary);
@@ -139,8 +156,7 @@ void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decid
       const std::size_t n = std::min(kPlaneWords, end - word);
       const kernels::Planes counts{std::span(planes).first(n_planes_ * n), n_planes_, n};
       planes_of(word, n, std::span(planes).first(n_planes_ * n));
-      const std::uint64_t first = piece.in_whole(piece.begin + 64 * (word - piece.first_word));
-      decide(counts, users_[k], first, view.positive.subspan(word, n),
+      decide(counts, users_[k], piece, word, view.positive.subspan(word, n),
              ternary ? view.nonzero.subspan(word, n) : view.nonzero);
     }
     // a node's counts may have bits beyond the end of the tensor
@@ -148,26 +164,30 @@ void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decid
   }
 }
 
-void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> out) const {
+void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> out,
+                            const OrthogonalBlend* matrices) const {
   write_votes(tie == Tie::kZero, out,
-              [&](const kernels::Planes& counts, int users, std::uint64_t first, auto positive,
-                  auto nonzero) {
+              [&](const kernels::Planes& counts, int users, const Piece& piece, std::size_t word,
+                  auto positive, auto nonzero) {
                 if (tie == Tie::kZero) {
                   kernels::vote_planes_ternary(counts, users, positive, nonzero);
                 } else {
-                  kernels::vote_planes(counts, users, tie_words(round.seed, round.step, first),
+                  kernels::vote_planes(counts, users, ties_at(round, piece, word, matrices),
                                        positive);
                 }
               });
 }
 
-void SignCounts::write_drawn(const Round& round, std::span<std::byte> out) const {
-  write_votes(
-      false, out,
-      [&](const kernels::Planes& counts, int users, std::uint64_t first, auto positive, auto) {
-        kernels::draw_planes(counts, users, {round.seed, round.step, 0, first},
-                             tie_words(round.seed, round.step, first), positive);
-      });
+void SignCounts::write_drawn(const Round& round, std::span<std::byte> out,
+                             const OrthogonalBlend* matrices) const {
+  write_votes(false, out,
+              [&](const kernels::Planes& counts, int users, const Piece& piece, std::size_t word,
+                  auto positive, auto) {
+                const std::uint64_t first =
+                    piece.in_whole(piece.begin + 64 * (word - piece.first_word));
+                kernels::draw_planes(counts, users, {round.seed, round.step, 0, first},
+                                     ties_at(round, piece, word, matrices), positive);
+              });
 }
 
 }  // namespace pride::methods

@@ -16,9 +16,11 @@ class SignCounts {
 
   // Write frames without the header. The layout of counts is that for the constructor's `votes`.
   void write_counts(CountForm form, std::span<std::byte> out) const;
-  void write_vote(const Round& round, Tie tie, std::span<std::byte> out) const;
+  void write_vote(const Round& round, Tie tie, std::span<std::byte> out,
+                  const OrthogonalBlend* matrices = nullptr) const;
   // A vote that is + with probability (votes for +)/(votes).
-  void write_drawn(const Round& round, std::span<std::byte> out) const;
+  void write_drawn(const Round& round, std::span<std::byte> out,
+                   const OrthogonalBlend* matrices = nullptr) const;
 
  private:
   // Bit planes of words [first, first + n) of the shard, n words each, one plane after the other.
@@ -34,7 +36,11 @@ class SignCounts {
   std::vector<const std::uint64_t*> rows_of(const Run& run, std::size_t bit,
                                             std::size_t begin) const;
 
+  kernels::SharedBits ties_at(const Round& round, const Piece& piece, std::size_t word,
+                              const OrthogonalBlend* matrices) const;
+
   const Shard& shard_;
+  Ballots up_;
   std::span<const Frame> frames_;
   std::span<const int> weights_;  // of frames of signs; empty: 1
   bool signs_;

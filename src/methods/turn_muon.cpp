@@ -4,7 +4,7 @@
 //           coordinates: no paper combines them with votes.
 // Cost      1/turns bits up and down per coordinate, plus frames.
 // State     that of dlion-muon.
-// Deviates  a coordinate moves only in its turn, by the rate of `turns` steps. The hashes of zeros
+// Deviates  a coordinate moves only in its turn, by the rate of `turns` steps. The bits of zeros
 //           and ties count rounds of all turns as exchanges.
 #include <algorithm>
 #include <bit>
@@ -74,10 +74,13 @@ class TurnMuon final : public Method {
     flight.wires.resize(2);
     Flight whole = whole_of(b, ctx, &Part::down, std::move(flight.wires[1]));
     whole.grad = flight.grad;
+    const auto scalars = of_turn(ctx.groups);
     StepContext exchange = ctx;
     exchange.step = ctx.step / turns_.n();
+    exchange.groups = scalars;
     method_->encode(b, exchange, whole);
     flight.wires[1] = std::move(whole.wires[0]);
+    send_cells(space_, flight.parts[0].shards, exchange, method_->matrices(), flight.wires[0]);
   }
 
   void end_bucket(const StepContext& ctx, Flight& flight) override {
@@ -107,13 +110,16 @@ class TurnMuon final : public Method {
     }
     ByteBuffer result;
     const auto head = room_for(result, vote, shard);
+    const auto scalars = of_turn(round.groups);
     Round exchange = round;
     exchange.step = round.step / turns_.n();
+    exchange.groups = scalars;
+    const Ballots ballots{signs, views, up.where, up.weights, up.cells};
     if (up.weights.empty()) {
-      serve_vote(shard, views, exchange, Tie::kHash, head);
+      serve_vote(shard, ballots, exchange, Tie::kHash, head, method_->matrices());
     } else {
-      const Ballots ballots{signs, views, up.where, up.weights};
-      SignCounts(shard, ballots, round.votes(), 1).write_vote(exchange, Tie::kHash, head);
+      SignCounts(shard, ballots, round.votes(), 1)
+          .write_vote(exchange, Tie::kHash, head, method_->matrices());
     }
     const VoteView all(head.data(), shard, false);
     const TurnView out(reply.head.data(), shard, turns_);
@@ -136,10 +142,9 @@ class TurnMuon final : public Method {
       turns_.unpack(shard, sent.packed, ctx.step, all.positive);
       turns_.unpack(shard, every_bit(sent.packed.size()), ctx.step, all.nonzero);
     }
-    scalars_.assign(ctx.groups.begin(), ctx.groups.end());
-    for (StepScalars& s : scalars_) s.lr *= static_cast<float>(turns_.n());
+    const auto scalars = of_turn(ctx.groups);
     StepContext turn = ctx;
-    turn.groups = scalars_;
+    turn.groups = scalars;
     method_->apply(b, whole, turn, x);
     votes = {std::move(whole.wires[0]), space_.record()};
   }
@@ -170,6 +175,12 @@ class TurnMuon final : public Method {
     pride::prepare(whole.parts[0], ctx, whole.wires[0]);
     return whole;
   }
+  // The scalars of a coordinate's turn.
+  std::vector<StepScalars> of_turn(std::span<const StepScalars> groups) const {
+    std::vector<StepScalars> scalars(groups.begin(), groups.end());
+    for (StepScalars& s : scalars) s.lr *= static_cast<float>(turns_.n());
+    return scalars;
+  }
   std::span<const std::uint64_t> every_bit(std::size_t n_words) {
     ones_.resize(std::max(ones_.size(), n_words), ~std::uint64_t{0});
     return std::span(ones_).first(n_words);
@@ -177,14 +188,13 @@ class TurnMuon final : public Method {
 
   Space& space_;
   Turns turns_;
-  std::unique_ptr<Method> method_;  // votes on all coordinates
+  std::unique_ptr<SignMethod> method_;  // votes on all coordinates
   struct Votes {
     Wire wire;                 // frames of all coordinates
     Space::Event applied = 0;  // then a device has read them
   };
   std::vector<Votes> votes_;  // by bucket, on the host one
   std::vector<std::uint64_t> ones_;
-  std::vector<StepScalars> scalars_;
 };
 
 MethodInfo turn_info(int world) {

@@ -102,6 +102,7 @@ void Optimizer::Impl::set_context(const Parameters& params, const char* call) {
   static_cast<Round&>(ctx) = round_of(steps_done);
   ctx.rank = central ? central->number() : comms.front()->rank();
   ctx.groups = scalars;
+  ctx.x = parameters->view();
   ctx.frozen = frozen;
   ctx.scalars_digest = digest_of(scalars, central ? std::span<const char>() : ctx.frozen);
   ctx.memory = &space;

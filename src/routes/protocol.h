@@ -108,6 +108,11 @@ struct Ballots {
   std::span<const Frame> frames;
   const std::string& where;           // prefix of errors about them
   std::span<const int> weights = {};  // votes of each frame of `up`; empty: 1 each
+  // The cells' bits of the shard's words, if the parameters are on a device (Wire::cells).
+  std::span<const std::uint64_t> cells = {};
+
+  // Whether the server has the parameters, or their cells.
+  bool knows(const Round& round) const { return !cells.empty() || !round.x.empty(); }
 };
 
 // Output of a server for a shard.

@@ -113,7 +113,14 @@ void Exchange::serve(const FrameKind& kind, std::span<const Frame> frames, const
   const std::span<const int> weights = &kind == &part_.partial     ? std::span<const int>{}
                                        : &result == &part_.partial ? node_weights_
                                                                    : ctx_.weights;
-  server_.serve(part_, shard, {kind, frames, where(kind), weights}, ctx_, reply);
+  const auto cells = wire_.cells.span();
+  server_.serve(part_, shard,
+                {kind,
+                 frames,
+                 where(kind),
+                 weights,
+                 {reinterpret_cast<const std::uint64_t*>(cells.data()), cells.size() / 8}},
+                ctx_, reply);
   wire_.non_finite = reply.non_finite;
 }
 

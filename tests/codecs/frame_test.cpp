@@ -67,7 +67,7 @@ std::string error_with(std::size_t at, T value) {
 
 TEST(Frame, ProducesTheseBytes) {
   const auto expected = bytes({
-      'P',  'R',  'D',  '1',  2,    0,    1,    0,     // magic, version 2, codec sign, no flags
+      'P',  'R',  'D',  '1',  3,    0,    1,    0,     // magic, version 3, codec sign, no flags
       0,    0,    0,    0,    0,    0,    1,    0,     // bucket 0, rank 0, weight 1
       3,    0,    0,    0,    0,    0,    0,    0,     // step
       64,   0,    0,    0,    0,    0,    0,    0,     // coordinates of the shard
@@ -187,8 +187,8 @@ TEST(Frame, HeaderHasTheSizeOfThePayload) {
 
 TEST(Frame, OfVersion1SaysWhatIsDifferent) {
   EXPECT_EQ(error_with<std::uint16_t>(4, 1),
-            "test: the frame from rank 0 has version 1, this rank expects 2: run the same version "
-            "of pride on all ranks; version 1 decides zeros and ties with other bits");
+            "test: the frame from rank 0 has version 1, this rank expects 3: run the same version "
+            "of pride on all ranks; each version decides zeros and ties with other bits");
 }
 
 // ---- Unused bits. ------------------------------------------------------------------------------

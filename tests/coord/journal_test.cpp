@@ -172,12 +172,12 @@ TEST_F(JournalTest, SaysOfVersion1WhatIsDifferent) {
     const std::string name = entry.path().filename().string();
     if (name == ".lock") continue;
     std::string old = read(entry.path());
-    ASSERT_EQ(old[4], 2) << name;
-    old[4] = 1;
+    ASSERT_EQ(old[4], 3) << name;
+    old[4] = 2;
     const fs::path to = copy();
     put(to / name, old);
     const std::string error = error_of(to);
-    EXPECT_NE(error.find(name + ": of version 1 of the journal, this program reads 2: zeros"),
+    EXPECT_NE(error.find(name + ": of version 2 of the journal, this program reads 3: zeros"),
               std::string::npos)
         << error;
   }

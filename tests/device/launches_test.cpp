@@ -51,11 +51,14 @@ TEST(DeviceKernels, MergeNotesButNotTheirGuards) {
   Pair<std::uint32_t> faults(both, {2, Wire::kNoTensor});
   run(both, [&](Space& space, bool on) {
     std::uint32_t* const words = faults.at(on).data();
+    kernels::SharedBits zeros;
+    zeros.x = Floats(y.at(on).first(n));
     for (std::uint32_t t = 0; t < 3; ++t) {
       const auto signs = bits.at(on).subspan(2 * t, 2);
-      space.pack_signs(x.at(on).subspan(n * t, n), {}, signs, words, {words + 1, 9 - t});
+      space.pack_signs(x.at(on).subspan(n * t, n), zeros, signs, words, {words + 1, 9 - t});
     }
-    space.pack_signs(y.at(on).first(n), {}, bits.at(on).subspan(6, 2), words + 1, {words + 1, 5});
+    space.pack_signs(y.at(on).first(n), zeros, bits.at(on).subspan(6, 2), words + 1,
+                     {words + 1, 5});
   });
   EXPECT_EQ(both.device.launches, 2);
   bits.expect_equal("bits", n);

@@ -38,9 +38,15 @@ TEST(DeviceKernels, EncodeAsTheHost) {
     Pair<float> m(both, both.floats(n)), u(both, both.floats(n)), n_of(both, both.floats(n));
     Pair<std::uint64_t> bits(both, both.words(n)), packed(both, both.words(n));
     Pair<std::uint32_t> faults(both, {Wire::kNoTensor, Wire::kNoTensor, Wire::kNoTensor, 3});
-    const kernels::HashWords zeros{77, 5, both.below(2) == 0 ? 0 : ~std::uint64_t{0},
-                                   both.below(2) == 0 ? 0u : 13u};
+    Pair<float> x(both, both.floats(n));
+    Pair<std::uint64_t> cells(both, both.words(n));
+    const std::uint64_t flip = both.below(2) == 0 ? 0 : ~std::uint64_t{0};
     run(both, [&](Space& space, bool on) {
+      kernels::SharedBits zeros;
+      zeros.x = Floats(x.at(on));
+      zeros.per_cell = 7.3f;
+      zeros.flip = flip;
+      space.cell_bits(zeros, cells.at(on));
       std::uint32_t* const words = faults.at(on).data();
       space.lion_sign_update(g.at(on), kBlend, zeros, m.at(on), bits.at(on), {words, 9});
       space.lion_blend(g.at(on), kBlend, n_of.at(on), u.at(on), {words + 1, 4});
@@ -53,6 +59,7 @@ TEST(DeviceKernels, EncodeAsTheHost) {
     n_of.expect_equal("lion_blend m", n);
     u.expect_equal("lion_blend u", n);
     packed.expect_equal("pack_signs", n);
+    cells.expect_equal("cell_bits", n);
     faults.expect_equal("faults", n);
   });
 }
@@ -218,7 +225,10 @@ TEST(DeviceKernels, RoundMomentaInBFloat16AsTheHost) {
     run(both, [&](Space& space, bool on) {
       const Floats momentum(m.at(on).data(), nullptr, n);
       const FaultSlot slot{fault.at(on).data(), 3};
-      space.lion_sign_update(Values::of(g.at(on)), kBlend, {5, 1}, momentum, bits.at(on), slot);
+      kernels::SharedBits zeros;
+      zeros.x = Floats(x.at(on));
+      zeros.per_cell = 7.3f;
+      space.lion_sign_update(Values::of(g.at(on)), kBlend, zeros, momentum, bits.at(on), slot);
       space.lion_blend(Values::of(g.at(on)), kBlend, momentum, u.at(on), slot);
       space.dense_lion(Values::of(g.at(on)), kBlend, kStep, momentum, x.at(on));
     });

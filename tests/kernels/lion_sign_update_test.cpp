@@ -92,7 +92,7 @@ TEST_P(LionSignUpdate, BitsOfZerosAreUnbiased) {
   const std::size_t n = std::size_t{1} << 20;
   Floats g(n), m(n);
   Words bits(words_for(n));
-  lion_sign_update(g, kBlend, {.key = 99, .first_word = 0}, m, bits);
+  lion_sign_update(g, kBlend, HashWords{.key = 99}, m, bits);
   std::size_t total = 0;
   std::array<int, 64> by_place{};
   for (const std::uint64_t word : bits) {

@@ -11,9 +11,9 @@
 #include <numeric>
 
 #include "codecs/counts.h"
-#include "codecs/hash_keys.h"
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "reference/hash_bits_ref.h"
 #include "reference/methods_ref.h"
 #include "support/sign_cases.h"
 
@@ -293,7 +293,7 @@ TEST(VoteWeightsTies, FollowTheSumOfWeights) {
     for (const Weights& weights : {Weights{2, 1, 1}, {1, 1}}) {
       const auto tied = moves_against_rank_0(weights, hash);
       for (std::size_t i = 0; i < 500; ++i) {
-        const bool plus = tie_words(kSeed, 0, 0).at(i / 64) >> (i % 64) & 1;
+        const bool plus = reference::tie_of(testing::initial(0, i), 1, 0);
         ASSERT_EQ(tied[i], plus ? -1 : 1) << i;
       }
     }

@@ -147,7 +147,7 @@ class CubOracle {
     const float kept = x_[i] * rules_.decay;
     int vote = (sum > 0) - (sum < 0);
     if (vote == 0 && !rules_.tie_zero) {
-      vote = tie_bit(rules_.seed, static_cast<std::uint64_t>(t_), offset_ + i) ? 1 : -1;
+      vote = tie_of(x_[i], rules_.lr, static_cast<std::uint64_t>(t_)) ? 1 : -1;
     }
     x_[i] = !present || vote == 0 ? kept : kept - (vote > 0 ? rules_.lr : -rules_.lr);
   }

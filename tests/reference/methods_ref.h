@@ -142,7 +142,7 @@ class Oracle {
         present += weight;
         int s = sign(u[r][i]);
         if (s == 0) {
-          s = zero_bit(seed_, t_, r, offset_ + i) ? 1 : -1;
+          s = zero_of(x_[i], static_cast<float>(h_.lr), t_, r) ? 1 : -1;
         } else if (h_.stochastic_signs) {
           s = stochastic_sign(u[r][i], scales[r], word(SignWords::kRank, r, i)) ? 1 : -1;
         }
@@ -159,7 +159,7 @@ class Oracle {
       } else if (votes != 0) {
         delta = votes > 0 ? 1.0f : -1.0f;
       } else if (present > 0 && !tie_zero_) {
-        delta = tie_bit(seed_, t_, offset_ + i) ? 1.0f : -1.0f;
+        delta = tie_of(x_[i], static_cast<float>(h_.lr), t_) ? 1.0f : -1.0f;
       }
       x_[i] = delta == 0 ? kept : kept - static_cast<float>(h_.lr) * delta;
     }

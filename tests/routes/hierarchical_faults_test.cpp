@@ -175,6 +175,8 @@ TEST(HierarchicalPeers, CannotVoteBeyondTheEndOfATensor) {
   const std::vector<Frame> frames(2, Frame{partial.span()});
   const std::string where = "here";
   const std::vector<char> unused(2, 0);
+  const StepScalars scalars;
+  const FlatBuffer x(192);
   for (const methods::Tie tie : {methods::Tie::kHash, methods::Tie::kZero}) {
     const bool ternary = tie == methods::Tie::kZero;
     const FrameKind votes = vote_frames(ternary);
@@ -182,6 +184,8 @@ TEST(HierarchicalPeers, CannotVoteBeyondTheEndOfATensor) {
     vote.resize(votes.bytes(shard));
     Round round;
     round.voters = 4;
+    round.groups = std::span(&scalars, 1);
+    round.x = {.flat = ConstFloats(std::as_const(x).span())};
     methods::SignCounts(shard, {counts, frames, where}, 4, 2).write_vote(round, tie, vote.span());
     EXPECT_NO_THROW(check_payload(votes, {{vote.span()}, shard, 1, where, unused}, true));
     const VoteView result(std::as_const(vote).span().data(), shard, ternary);
