@@ -5,6 +5,7 @@ import weakref
 import torch
 
 from . import _library as library
+from ._device import memory_at
 from .errors import InvalidArgument
 
 
@@ -83,7 +84,7 @@ class Between:
 
 
 def _marks(optimizer):
-    return [(slot.tensor.data_ptr(), slot.tensor._version) for slot in optimizer._slots]
+    return [(memory_at(slot.tensor), slot.tensor._version) for slot in optimizer._slots]
 
 
 class _InForward:
