@@ -72,7 +72,7 @@ struct OptimizerOptions {
   // bytes leave a node. No effect on results. Only for methods with this route.
   Nodes nodes = {};
   int exchange_threads = 4;  // with overlap: 1 to 16, each with one bucket in flight
-  std::uint64_t seed = 0;    // of random bits: zeros, ties, stochastic rounding
+  std::uint64_t seed = 0;    // of random bits: stochastic rounding, error feedback
   // Votes of this rank, 1 to 65535, e.g. its number of samples. A rank of weight w counts as w
   // ranks with its signs. The vote is sign(sum of w_i delta_i), and the average is that sum divided
   // by the sum of w_i. Equal weights on all ranks have no effect. Unequal ones are only for methods
