@@ -152,6 +152,13 @@ def test_muon_gives_its_rate_and_momentum():
     assert [group["matrix"] for group in optimizer.param_groups] == [True, False]
 
 
+def test_types_of_modules_tell_matrices_of_a_plain_model(capfd):
+    model = torch.nn.ModuleDict({"a": torch.nn.Embedding(9, 4), "b": torch.nn.ModuleList(
+        [torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)]), "c": torch.nn.Linear(4, 9)})
+    pride.take_over(torch.optim.AdamW(model.parameters()), model, method="dlion-muon")
+    assert "matrices: b.*.weight (2)" in capfd.readouterr().err
+
+
 REFUSED = {
     "an orphan": (lambda m: torch.optim.AdamW([m[0].weight], lr=1e-3), {},
                   "'0.bias' and 2 more: requires a gradient and is in no group"),

@@ -212,7 +212,7 @@ class DistributedLion final : public SignMethod {
     }
   }
 
-  const OrthogonalBlend* matrices() const noexcept override { return matrices_.get(); }
+  const OrthogonalBlend* orthogonal() const noexcept override { return matrices_.get(); }
 
   void end_encode(const StepContext&) override {
     if (matrices_) matrices_->release();

@@ -30,7 +30,7 @@ void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte
 // orthogonalised.
 class SignMethod : public Method {
  public:
-  virtual const OrthogonalBlend* matrices() const noexcept = 0;  // null: none
+  virtual const OrthogonalBlend* orthogonal() const noexcept = 0;  // null: none
 };
 std::unique_ptr<SignMethod> make_signs(const std::string& name, const MethodContext& ctx,
                                        BlendOf blend, bool average, bool muon = false);

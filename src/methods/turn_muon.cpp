@@ -80,7 +80,7 @@ class TurnMuon final : public Method {
     exchange.groups = scalars;
     method_->encode(b, exchange, whole);
     flight.wires[1] = std::move(whole.wires[0]);
-    send_cells(space_, flight.parts[0].shards, exchange, method_->matrices(), flight.wires[0]);
+    send_cells(space_, flight.parts[0].shards, exchange, method_->orthogonal(), flight.wires[0]);
   }
 
   void end_bucket(const StepContext& ctx, Flight& flight) override {
@@ -116,10 +116,10 @@ class TurnMuon final : public Method {
     exchange.groups = scalars;
     const Ballots ballots{signs, views, up.where, up.weights, up.cells};
     if (up.weights.empty()) {
-      serve_vote(shard, ballots, exchange, Tie::kHash, head, method_->matrices());
+      serve_vote(shard, ballots, exchange, Tie::kHash, head, method_->orthogonal());
     } else {
       SignCounts(shard, ballots, round.votes(), 1)
-          .write_vote(exchange, Tie::kHash, head, method_->matrices());
+          .write_vote(exchange, Tie::kHash, head, method_->orthogonal());
     }
     const VoteView all(head.data(), shard, false);
     const TurnView out(reply.head.data(), shard, turns_);

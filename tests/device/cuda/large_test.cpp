@@ -55,6 +55,8 @@ TEST_P(LargeTensor, IsEncodedAsTheHostEncodesIt) {
   auto job = job_in<device::LionSigns>(jobs);
   auto g = at(static_cast<const device::u16*>(job.g.data), 0, kPeriod);
   const auto m = at(static_cast<float*>(job.m.data), 0, kPeriod);
+  auto upper = at(static_cast<const device::u16*>(job.zeros.x.data), 0, kPeriod);
+  auto lower = at(job.zeros.x.lower, 0, kPeriod);
   device_->launch(jobs.launch(Kernel::k_lion_signs));
   for (const std::size_t block : blocks()) {
     auto expected_m = m;
@@ -64,7 +66,7 @@ TEST_P(LargeTensor, IsEncodedAsTheHostEncodesIt) {
     on_host.m.data = expected_m.data();
     on_host.bits = bits.data();
     on_host.n = kPeriod;
-    on_host.zeros.first += block * kPeriod;
+    on_host.zeros.x = {upper.data(), lower.data()};
     for (std::size_t i = 0; i < kPeriod; i += kChunk) device::lion_signs(on_host, i);
     EXPECT_EQ(at(static_cast<float*>(job.m.data), block * kPeriod, kPeriod), expected_m)
         << "block " << block;
