@@ -133,6 +133,7 @@ class Exchange {
     ctx_.rank = comm.rank();
     ctx_.voters = comm.size();
     ctx_.groups = scalars_;
+    ctx_.x = {.flat = params_.span()};
     ctx_.scalars_digest = digest_of(scalars_);
     ctx_.unused = unused_;
     const Protocol protocol = made->protocol(ctx_);

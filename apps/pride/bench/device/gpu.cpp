@@ -45,10 +45,15 @@ bool reads_bfloat16(Kernel kernel) {
          kernel == Kernel::k_widen || kernel == Kernel::k_check;
 }
 
-// A word of signs with a zero takes longer: its bit comes from a hash.
-bool hashes_zeros(Kernel kernel) {
+// A word of signs with a zero takes longer: its bit comes from the parameters, or from a hash.
+bool has_zeros(Kernel kernel) {
   return kernel == Kernel::k_lion_signs || kernel == Kernel::k_pack_signs ||
          kernel == Kernel::k_compress;
+}
+
+// Bytes of parameters per coordinate that are read for zeros only.
+double read_for_zeros(Kernel kernel) {
+  return kernel == Kernel::k_lion_signs || kernel == Kernel::k_pack_signs ? 4 : 0;
 }
 
 std::size_t wrong_arrays(Device& device, Kernel kernel, std::size_t n, device::u32 dtype) {
@@ -75,7 +80,8 @@ GpuCell measured(Device& device, Kernel kernel, std::size_t n, const JobOptions&
   JobMemory memory(&device);
   const std::size_t sizes[] = {n};
   const Jobs jobs = random_jobs(kernel, sizes, options, memory);
-  cell.bytes = static_cast<double>(memory.bytes()) + written_again(kernel) * static_cast<double>(n);
+  const double more = written_again(kernel) - (options.zeros ? 0 : read_for_zeros(kernel));
+  cell.bytes = static_cast<double>(memory.bytes()) + more * static_cast<double>(n);
   cell.copy_s = cell.bytes / copy_rate;
   cell.times = times_of(device::seconds_of_calls(device, how.seconds, how.least,
                                                  [&] { device.launch(jobs.launch(kernel)); }));
@@ -104,7 +110,7 @@ void bench_gpu_kernels(Device& device, const KernelBench& how, const std::string
         JobOptions options{.period = kPeriod, .dtype = dtype, .zeros = false};
         done(measured(device, kernel, n, options, how, copy_rate));
         options.zeros = true;
-        if (hashes_zeros(kernel)) done(measured(device, kernel, n, options, how, copy_rate));
+        if (has_zeros(kernel)) done(measured(device, kernel, n, options, how, copy_rate));
       }
     }
   }
