@@ -29,7 +29,9 @@ def follow(optimizer):
 def _check_keys(optimizer):
     views = {id(p): view for p, view in optimizer._views}
     for p, entry in optimizer.state.items():
-        unknown = [key for key in entry if key != "step" and key not in views.get(id(p), ())]
+        # "step", and with nodes the "step.rankN" of another rank's state
+        unknown = [key for key in entry
+                   if key.split(".")[0] != "step" and key not in views.get(id(p), ())]
         if unknown:
             raise InvalidArgument(f"pride: optimizer.state of {_name(optimizer, p)} has "
                                   f"'{unknown[0]}', which no step reads; keep it elsewhere")

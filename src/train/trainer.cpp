@@ -55,9 +55,8 @@ TrainResult Worker::run() {
     try {
       step = take_step();
     } catch (const CommError& error) {
-      if (control_->size() > 1) throw;
+      if (control_->size() > 1 || !interrupted()) throw;
       end_early(error);
-      if (!interrupted()) throw;
       break;
     }
     add(step);
@@ -259,12 +258,12 @@ void Worker::save_now(bool is_last) {
   });
 }
 
-// After a step that was interrupted, or whose coordinator is gone: parameters and state are those
-// of steps_done().
+// After a step that was interrupted. Parameters are those of steps_done(); momenta may have its
+// gradient already.
 void Worker::end_early(const CommError& error) {
   result_.steps = optimizer_.steps_done();
   if (plan_.options.save_every > 0) save_now(true);
-  if (interrupted()) notify([&](Observer& observer) { observer.on_notice(error.what()); });
+  notify([&](Observer& observer) { observer.on_notice(error.what()); });
 }
 
 void Worker::finish() {
