@@ -111,7 +111,7 @@ TEST_F(TextTask, RefusesModelsAndTextsThatDoNotFit) {
 TEST_F(TextTask, ShardsGiveTheWindowsOfTheText) {
   std::string text, tokens;
   for (int i = 0; i < 5000; ++i) {
-    text += static_cast<char>(1 + i * i % 251);  // no NUL, which no text has
+    text += static_cast<char>(1 + i * i % 251);              // no NUL, which no text has
     tokens += {static_cast<char>(254 - i * i % 251), '\0'};  // the small vocabulary's order
   }
   const auto a = task_of(text, 16);
