@@ -277,11 +277,13 @@ class Groups(list):
     def line(self, own):
         """What was taken over, in one line."""
         rates = sorted({units.peak(group) * group[units.LR] for group in own.param_groups})
+        now = sorted({float(group["lr"]) * group[units.LR] for group in own.param_groups})
         decays = sorted({units.in_method_units(group)["weight_decay"] for group in own.param_groups})
         traffic = own.traffic()
         scale = own.param_groups[0][units.LR]
         why = self._why if scale == 1 else f"{self._why}: {scale:.4g} times the {self._kind}'s"
-        return (f"pride: {own._settings['method']} takes over {self._kind}: lr {_span(rates)} ({why}), "
+        return (f"pride: {own._settings['method']} takes over {self._kind}: lr {_span(rates)} ({why})"
+                f"{'' if now == rates else f', {_span(now)} now'}, "
                 f"weight decay {_span(decays)}, {traffic['mean_cost_bytes']:,.0f} bytes a step "
                 f"instead of {traffic['fp32_bytes']:,} in float32, {own._world.size} rank(s)")
 

@@ -117,6 +117,14 @@ class Muon(torch.optim.Optimizer):
         super().__init__(groups, {})
 
 
+def test_the_line_has_the_rate_of_a_scheduler(capfd):
+    model = torch.nn.Linear(6, 4)
+    given = torch.optim.Adam(model.parameters(), lr=1.0)
+    scheduler = lr_scheduler.LambdaLR(given, lambda step: 3e-3)
+    pride.take_over(given, model, scheduler=scheduler)
+    assert "lr 0.3333 (a third of Adam's: 0.3333 times the Adam's), 0.001 now, " in capfd.readouterr().err
+
+
 def test_a_warm_up_from_0_leaves_the_rate_of_dlion_muon():
     model = torch.nn.Linear(6, 4)
     given = torch.optim.AdamW(model.parameters(), lr=6e-4)
@@ -166,6 +174,8 @@ REFUSED = {
                    "group 0 parameter 4 of the AdamW is not the model's"),
     "SGD's rate for a vote": (lambda m: torch.optim.SGD(m.parameters(), lr=0.1), {},
                               "no rate of dlion-vote follows from that of a SGD: give lr_scale="),
+    "a rate that a scheduler gives": (lambda m: torch.optim.Adam(m.parameters(), lr=1.0), {
+        "method": "dlion-muon"}, "are the rates?): give lr_scale=, 0.001 / the peak rate"),
     "decay in the gradient": (lambda m: torch.optim.Adam(m.parameters(), lr=1e-3, weight_decay=0.1),
                               {}, "Adam adds weight_decay to the gradient"),
     "a rate": (lambda m: torch.optim.AdamW(m.parameters()), {"lr": 1e-3}, "give lr_scale="),
