@@ -39,9 +39,10 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
 
     Call it before the first step, with the model in DistributedDataParallel, which then leaves
     gradients local, or plain, which gets rank 0's parameters. DDP may also wrap the model later.
-    With local steps the model has the common parameters between a step and the next forward pass,
-    for whatever saves or evaluates it. Rank 0 prints a line with method, rate and bytes. If the
-    optimizer holds a state of pride's, which its ``load_state_dict()`` read, this call loads it.
+    With local steps the model has the common parameters between a step and the next forward pass
+    with gradients enabled, for whatever saves it or evaluates it in ``no_grad()``. Rank 0 prints a
+    line with method, rate and bytes. If the optimizer holds a state of pride's, which its
+    ``load_state_dict()`` read, this call loads it.
 
     Args:
         optimizer: with groups over all parameters of the model that require a gradient. Or a list

@@ -3,6 +3,7 @@
 #
 # Oracle: pride's optimizer made by hand, with rates and decays in its own units.
 import copy
+import functools
 import warnings
 
 import pytest
@@ -306,12 +307,14 @@ def what_is_saved(steps):
         loss_of(model, *batch(step)).backward()
         own.append(bits(model.parameters()))
         if step == 2:  # evaluation in the middle of a step
-            model.eval()(batch(0)[0])
+            with torch.no_grad():
+                model.eval()(batch(0)[0])
             seen.append(bits(copy.deepcopy(model).parameters()))
             model.train()(batch(0)[0])
             assert bits(model.parameters()) == own[-1]
         if step == 3:
-            model.eval()(batch(0)[0])
+            with torch.no_grad():
+                model.eval()(batch(0)[0])
             model.train()
         optimizer.step()
         seen.append(bits(model.parameters()))
@@ -345,9 +348,50 @@ def test_values_written_between_local_steps_are_not_overwritten_in_silence():
     assert all(map(torch.equal, model.state_dict().values(), averaged.values()))
     optimizer.load_state_dict(optimizer.state_dict())
     loop(model, optimizer, lambda _: None, 1, 3)
-    model.eval()(batch(0)[0]).sum().backward()  # at the common parameters
-    with pytest.raises(pride.InvalidArgument, match="a step while the model has the common"):
+    model[0].weight.sum().backward()  # no module sees it
+    with pytest.raises(pride.InvalidArgument, match="no such forward pass was seen"):
         optimizer.step()
+
+
+CALLS = {
+    "the model": lambda model, x: model(x),
+    "in eval()": lambda model, x: model.eval()(x),
+    "its modules": lambda model, x: functools.reduce(lambda made, layer: layer(made), model, x),
+    "after to_local()": lambda model, x: model.eval()(x),
+    "partly without gradients": lambda model, x: model[2](_without_gradients(model[:2], x) + model[1](
+        model[0](x))),
+}
+
+
+@torch.no_grad()
+def _without_gradients(model, x):
+    return 0 * model(x)
+
+
+def trained_through(how, by_hand=False):
+    model = mlp()
+    if by_hand:
+        optimizer = pride.Optimizer(model.parameters(), 1e-2, method="local-vote", options={"h": 4})
+    else:
+        optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), lr=3e-2, weight_decay=0.0),
+                                    model, method="local-vote", options={"h": 4}, lr_scale=1 / 3)
+    for step in range(6):
+        optimizer.zero_grad()
+        if how == "after to_local()":
+            optimizer.to_local()
+        CALLS[how](model, batch(step)[0]).square().mean().backward()
+        optimizer.step()
+    optimizer.to_common()
+    return bits(model.parameters())
+
+
+def trained_through_all():
+    return {how: trained_through(how) for how in CALLS}, trained_through("the model", True)
+
+
+def test_a_forward_pass_with_gradients_is_training_however_it_is_called(world):
+    for got, expected in world(2).run(trained_through_all):
+        assert {how for how in CALLS if got[how] != expected} == set()
 
 
 def test_one_cycle_changes_betas_that_are_not_followed_with_a_warning():
