@@ -179,6 +179,10 @@ REFUSED = {
         "method": "dlion-muon"}, "are the rates?): give lr_scale=, 0.001 / the peak rate"),
     "decay in the gradient": (lambda m: torch.optim.Adam(m.parameters(), lr=1e-3, weight_decay=0.1),
                               {}, "Adam adds weight_decay to the gradient"),
+    "no rate": (lambda m: _with(torch.optim.AdamW(m.parameters()), lr=None), {},
+                "lr of group 0 is None, must be a number"),
+    "a text": (lambda m: _with(torch.optim.AdamW(m.parameters()), lr="1e-3"), {},
+               "lr of group 0 is '1e-3', must be a number"),
     "a rate": (lambda m: torch.optim.AdamW(m.parameters()), {"lr": 1e-3}, "give lr_scale="),
     "a graph's optimizer": (lambda m: _with(torch.optim.AdamW(m.parameters()), capturable=True), {},
                             "capturable=True"),
@@ -209,9 +213,12 @@ def _stepped(model):
 def test_what_cannot_be_taken_over_is_refused(case):
     make, arguments, text = REFUSED[case]
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    given = make(model)
+    before = [list(group) for group in given.param_groups] if given is not None else None
     with pytest.raises(pride.InvalidArgument) as error:
-        pride.take_over(make(model), model, **arguments)
+        pride.take_over(given, model, **arguments)
     assert text in str(error.value)
+    assert given is None or [list(group) for group in given.param_groups] == before
 
 
 def refused_on_one_rank():
@@ -235,6 +242,22 @@ def test_the_given_optimizer_takes_no_step():
                 lambda: pride.take_over(given, model)):
         with pytest.raises(pride.InvalidArgument, match="was taken over"):
             use()
+
+
+@pytest.mark.skipif(not hasattr(torch.optim.Optimizer, "register_step_post_hook"), reason="torch 2")
+def test_hooks_of_the_given_optimizer_go_on():
+    model = torch.nn.Linear(3, 2)
+    given = torch.optim.AdamW(model.parameters())
+    called = []
+    handles = [given.register_step_pre_hook(lambda own, *_: called.append(own)),
+               given.register_step_post_hook(lambda own, *_: called.append(own))]
+    optimizer = pride.take_over(given, model)
+    for _ in range(2):
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        for handle in handles:
+            handle.remove()
+    assert len(called) == 2 and all(own is optimizer for own in called)
 
 
 def test_several_optimizers_are_taken_over_together():
@@ -285,6 +308,14 @@ def test_a_state_in_other_units_is_refused():
     by_hand = pride.DistributedLion(model.parameters(), 1e-2)
     by_hand.load_state_dict(taken.state_dict())  # with the factors
     assert by_hand._group_values(by_hand.param_groups[0]).lr == pytest.approx(1e-3)
+
+
+def test_a_state_of_adamw_is_refused_as_such():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 1))
+    state = _stepped(model).state_dict()
+    optimizer = pride.take_over(torch.optim.AdamW(model.parameters()), model)
+    with pytest.raises(pride.DataError, match="not saved by pride .*it has those of AdamW"):
+        optimizer.load_state_dict(state)
 
 
 def test_the_maximum_is_sought_where_the_given_optimizer_did():
