@@ -32,7 +32,12 @@ class Between:
         self._optimizer = weakref.ref(optimizer)
         self._marks = []
         self._forwarded = False  # a forward pass of the present step had the rank's own parameters
-        self._hook = model.register_forward_pre_hook(_InForward(self))
+        ours = {id(slot.param) for slot in optimizer._slots}
+        model.register_forward_pre_hook(_InForward(self))
+        # a loop may call a part of the model: a list of two networks, model.loss(x)
+        for part in model.modules():
+            if part is not model and any(id(p) in ours for p in part.parameters()):
+                part.register_forward_pre_hook(_InPart(self))
 
     def common(self):
         optimizer = self._optimizer()
@@ -72,14 +77,15 @@ class Between:
                     "rank's own parameters, which would overwrite it. Load the optimizer's state "
                     "after the model's, or make a new optimizer")
 
-    def forward(self, training):
+    def forward(self, whole):
+        """In a part of the model no_grad() may be within a forward pass with gradients."""
         optimizer = self._optimizer()
         if optimizer is None or optimizer._handle is None:
             return
-        if training and torch.is_grad_enabled():
+        if torch.is_grad_enabled():
             self.own()
             self._forwarded = True
-        elif not optimizer._running:
+        elif whole and not optimizer._running and not optimizer._holds_common:
             self.common()
 
 
@@ -95,7 +101,19 @@ class _InForward:
 
     def __call__(self, module, _):
         if self._between is not None:
-            self._between.forward(module.training)
+            self._between.forward(True)
 
     def __reduce__(self):
-        return _InForward, ()
+        return type(self), ()
+
+
+class _InPart(_InForward):
+    """The same of a module inside the model."""
+
+    def __call__(self, module, _):
+        if not _is_compiling() and self._between is not None:
+            self._between.forward(False)
+
+
+# a compiled model has its own hook outside
+_is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)

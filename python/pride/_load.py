@@ -154,7 +154,8 @@ def _groups(optimizer, saved):
         for name in ("lr", "weight_decay", "eps"):
             if not 0 <= group.get(name, 0) < math.inf:
                 raise DataError(f"pride: load_state_dict: group {g} has {name} = {group[name]}")
-    check_units(optimizer, values)
+    if ABOUT in groups[0]:  # else _ranks() says that the state is not pride's
+        check_units(optimizer, values)
     return values
 
 
@@ -162,9 +163,10 @@ def _ranks(optimizer, saved):
     """{rank: (texts, {(buffer, parameter): tensor})} of a state_dict."""
     about = saved["param_groups"][0].get(ABOUT)
     if about is None:
+        adam = any("exp_avg_sq" in entry for entry in saved["state"].values() if isinstance(entry, dict))
         raise DataError("pride: load_state_dict: this state was not saved by pride (its first group "
-                        f"has no entry '{ABOUT}'); the momentum of another optimizer cannot be "
-                        "used")
+                        f"has no entry '{ABOUT}'{', and it has those of AdamW' if adam else ''}); the "
+                        "momentum of another optimizer cannot be used")
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise DataError(f"pride: load_state_dict: the state is not of format {FORMAT}, which this "
                         "version reads")

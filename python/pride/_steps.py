@@ -120,7 +120,10 @@ class Steps(Joining):
         """Passes addresses, groups, frozen flags and the factor to libpride before a step."""
         if self._holds_common:
             raise InvalidArgument("pride: a step while the model has the common parameters: call "
-                                  "to_local() before the next gradient")
+                                  "to_local() before the next gradient" + (
+                                      ", or the model or its modules, with gradients enabled: no such "
+                                      "forward pass was seen since the last step"
+                                      if self._between is not None else ""))
         self._table.fill()
         _edits.follow(self)
         self._send_groups()

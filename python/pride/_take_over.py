@@ -39,9 +39,10 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
 
     Call it before the first step, with the model in DistributedDataParallel, which then leaves
     gradients local, or plain, which gets rank 0's parameters. DDP may also wrap the model later.
-    With local steps the model has the common parameters between a step and the next forward pass,
-    for whatever saves or evaluates it. Rank 0 prints a line with method, rate and bytes. If the
-    optimizer holds a state of pride's, which its ``load_state_dict()`` read, this call loads it.
+    With local steps the model has the common parameters between a step and the next forward pass
+    with gradients enabled, for whatever saves it or evaluates it in ``no_grad()``. Rank 0 prints a
+    line with method, rate and bytes. If the optimizer holds a state of pride's, which its
+    ``load_state_dict()`` read, this call loads it.
 
     Args:
         optimizer: with groups over all parameters of the model that require a gradient. Or a list
@@ -50,7 +51,8 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
         method: a name of :func:`pride.methods`.
         scheduler: a scheduler, or a list, made over the optimizer: checked, and left as it is.
         lr_scale: factor on rates. Default: for methods of signs a third from AdamW, 1 from Lion;
-            for ``dlion-muon`` what gives the largest part of the model its own rate, 1e-3, or from
+            for ``dlion-muon`` what makes the optimizer's default rate the method's own, 1e-3 (if
+            no group has the default: the rate of most of the model), or from
             Muon 1 / sqrt(longer side of its matrices).
         weight_decay_scale: factor on decays. Default: 1 / lr_scale, which leaves
             ``lr * weight_decay`` unchanged.
@@ -90,18 +92,39 @@ def take(given, model, make, arguments, *, values=(None, None), factors=(None, N
     # ranks that each seed alone get rank 0's values, as from DDP; shards have no common ones
     if not any(is_sharded(p) for p in model.parameters()):
         arguments.setdefault("broadcast_parameters", True)
+    before = [dict(group) for group in given.param_groups]
+    try:
+        return _made(make, groups, arguments, given, model)
+    except BaseException:
+        for group, values in zip(given.param_groups, before):
+            for key in set(group) - set(values):
+                del group[key]
+        raise
+
+
+def _made(make, groups, arguments, given, model):
     made = make(groups, **arguments)
     if made.param_groups is not given.param_groups:
         raise InvalidArgument("pride: optimizer= changed the groups that it was called with: it has "
                               "to pass them on to one of pride's optimizers")
-    state = groups.loaded
-    groups.end_given()
-    if state is not None:
-        made.load_state_dict(state)
+    if groups.loaded is not None:
+        made.load_state_dict(groups.loaded)
     keep_common(made, model)
+    groups.end_given()
+    carry_hooks(given, made)
     if made._world.rank == 0:
         print(groups.line(made), file=sys.stderr, flush=True)
     return made
+
+
+def carry_hooks(given, made):
+    """Hooks of steps and of states go on, and the handles that registered them remove them."""
+    for name in ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_state_dict_pre",
+                 "load_state_dict_post"):
+        name = f"_optimizer_{name}_hooks"
+        if getattr(given, name, None) and hasattr(made, name):
+            getattr(given, name).update(getattr(made, name))
+            setattr(made, name, getattr(given, name))
 
 
 class Groups(list):
@@ -199,6 +222,9 @@ class Groups(list):
                 if group.get(name):
                     raise InvalidArgument(f"pride: take_over: group {g} of the {kind} has {name}=True, "
                                           "which pride refuses")
+            lr = group.get("lr")
+            if isinstance(lr, (bool, str)) or not hasattr(lr, "__float__"):
+                raise InvalidArgument(f"pride: take_over: lr of group {g} is {lr!r}, must be a number")
             if units.peak(group) != units.peak(group):
                 raise InvalidArgument(f"pride: take_over: lr of group {g} is NaN")
         self._check_state()
@@ -277,11 +303,13 @@ class Groups(list):
     def line(self, own):
         """What was taken over, in one line."""
         rates = sorted({units.peak(group) * group[units.LR] for group in own.param_groups})
+        now = sorted({float(group["lr"]) * group[units.LR] for group in own.param_groups})
         decays = sorted({units.in_method_units(group)["weight_decay"] for group in own.param_groups})
         traffic = own.traffic()
         scale = own.param_groups[0][units.LR]
         why = self._why if scale == 1 else f"{self._why}: {scale:.4g} times the {self._kind}'s"
-        return (f"pride: {own._settings['method']} takes over {self._kind}: lr {_span(rates)} ({why}), "
+        return (f"pride: {own._settings['method']} takes over {self._kind}: lr {_span(rates)} ({why})"
+                f"{'' if now == rates else f', {_span(now)} now'}, "
                 f"weight decay {_span(decays)}, {traffic['mean_cost_bytes']:,.0f} bytes a step "
                 f"instead of {traffic['fp32_bytes']:,} in float32, {own._world.size} rank(s)")
 

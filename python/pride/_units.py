@@ -20,6 +20,7 @@ _LABELS = (*_NAMES, "params", "param_names", "foreach", "fused", "capturable", "
 _OF_SCHEDULERS = re.compile(r"(initial|base|max|min|swa|peak|last)_|(.*_)?lr(_.*)?$")
 _RATES = ("lr", "initial_lr", "max_lr", "min_lr", "swa_lr")  # rates in a group,
 _OF_TORCH = ("base_lrs", "max_lrs", "min_lrs", "eta_min", "_last_lr")  # and in torch's schedulers
+_HIGH = 0.1  # no rate of Adam or Lion is above: a scheduler gives the rate itself, times 1
 _FAR = 10  # times the rate that a group began with: a warning
 
 
@@ -105,6 +106,11 @@ def derived(optimizer, group, info, options):
             if not rate:
                 raise InvalidArgument("pride: take_over: the optimizer's rate is 0: give it its peak "
                                       "rate, or lr_scale=")
+            if rate > _HIGH and kind in ("adam", "lion"):
+                raise InvalidArgument(
+                    f"pride: take_over: the {type(optimizer).__name__} was made with lr = {rate:.4g}, which "
+                    f"is no rate that {info.name}'s own, {info.lr:.4g}, can replace (a scheduler whose "
+                    f"factors are the rates?): give lr_scale=, {info.lr:.4g} / the peak rate")
             return info.lr / rate, f"{info.name}'s own"
     rule = options.get("local", "adamw") if info.name.startswith(("local-", "dsm", "diloco")) else (
         "adamw" if info.eps else "sgdm" if info.lr >= 0.1 else "lion")

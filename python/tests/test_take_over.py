@@ -3,6 +3,7 @@
 #
 # Oracle: pride's optimizer made by hand, with rates and decays in its own units.
 import copy
+import functools
 import warnings
 
 import pytest
@@ -117,6 +118,14 @@ class Muon(torch.optim.Optimizer):
         super().__init__(groups, {})
 
 
+def test_the_line_has_the_rate_of_a_scheduler(capfd):
+    model = torch.nn.Linear(6, 4)
+    given = torch.optim.Adam(model.parameters(), lr=1.0)
+    scheduler = lr_scheduler.LambdaLR(given, lambda step: 3e-3)
+    pride.take_over(given, model, scheduler=scheduler)
+    assert "lr 0.3333 (a third of Adam's: 0.3333 times the Adam's), 0.001 now, " in capfd.readouterr().err
+
+
 def test_a_warm_up_from_0_leaves_the_rate_of_dlion_muon():
     model = torch.nn.Linear(6, 4)
     given = torch.optim.AdamW(model.parameters(), lr=6e-4)
@@ -166,8 +175,14 @@ REFUSED = {
                    "group 0 parameter 4 of the AdamW is not the model's"),
     "SGD's rate for a vote": (lambda m: torch.optim.SGD(m.parameters(), lr=0.1), {},
                               "no rate of dlion-vote follows from that of a SGD: give lr_scale="),
+    "a rate that a scheduler gives": (lambda m: torch.optim.Adam(m.parameters(), lr=1.0), {
+        "method": "dlion-muon"}, "are the rates?): give lr_scale=, 0.001 / the peak rate"),
     "decay in the gradient": (lambda m: torch.optim.Adam(m.parameters(), lr=1e-3, weight_decay=0.1),
                               {}, "Adam adds weight_decay to the gradient"),
+    "no rate": (lambda m: _with(torch.optim.AdamW(m.parameters()), lr=None), {},
+                "lr of group 0 is None, must be a number"),
+    "a text": (lambda m: _with(torch.optim.AdamW(m.parameters()), lr="1e-3"), {},
+               "lr of group 0 is '1e-3', must be a number"),
     "a rate": (lambda m: torch.optim.AdamW(m.parameters()), {"lr": 1e-3}, "give lr_scale="),
     "a graph's optimizer": (lambda m: _with(torch.optim.AdamW(m.parameters()), capturable=True), {},
                             "capturable=True"),
@@ -198,9 +213,12 @@ def _stepped(model):
 def test_what_cannot_be_taken_over_is_refused(case):
     make, arguments, text = REFUSED[case]
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    given = make(model)
+    before = [list(group) for group in given.param_groups] if given is not None else None
     with pytest.raises(pride.InvalidArgument) as error:
-        pride.take_over(make(model), model, **arguments)
+        pride.take_over(given, model, **arguments)
     assert text in str(error.value)
+    assert given is None or [list(group) for group in given.param_groups] == before
 
 
 def refused_on_one_rank():
@@ -224,6 +242,22 @@ def test_the_given_optimizer_takes_no_step():
                 lambda: pride.take_over(given, model)):
         with pytest.raises(pride.InvalidArgument, match="was taken over"):
             use()
+
+
+@pytest.mark.skipif(not hasattr(torch.optim.Optimizer, "register_step_post_hook"), reason="torch 2")
+def test_hooks_of_the_given_optimizer_go_on():
+    model = torch.nn.Linear(3, 2)
+    given = torch.optim.AdamW(model.parameters())
+    called = []
+    handles = [given.register_step_pre_hook(lambda own, *_: called.append(own)),
+               given.register_step_post_hook(lambda own, *_: called.append(own))]
+    optimizer = pride.take_over(given, model)
+    for _ in range(2):
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        for handle in handles:
+            handle.remove()
+    assert len(called) == 2 and all(own is optimizer for own in called)
 
 
 def test_several_optimizers_are_taken_over_together():
@@ -276,6 +310,14 @@ def test_a_state_in_other_units_is_refused():
     assert by_hand._group_values(by_hand.param_groups[0]).lr == pytest.approx(1e-3)
 
 
+def test_a_state_of_adamw_is_refused_as_such():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 1))
+    state = _stepped(model).state_dict()
+    optimizer = pride.take_over(torch.optim.AdamW(model.parameters()), model)
+    with pytest.raises(pride.DataError, match="not saved by pride .*it has those of AdamW"):
+        optimizer.load_state_dict(state)
+
+
 def test_the_maximum_is_sought_where_the_given_optimizer_did():
     model = torch.nn.Linear(3, 1, bias=False)
     optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), maximize=True), model)
@@ -296,12 +338,14 @@ def what_is_saved(steps):
         loss_of(model, *batch(step)).backward()
         own.append(bits(model.parameters()))
         if step == 2:  # evaluation in the middle of a step
-            model.eval()(batch(0)[0])
+            with torch.no_grad():
+                model.eval()(batch(0)[0])
             seen.append(bits(copy.deepcopy(model).parameters()))
             model.train()(batch(0)[0])
             assert bits(model.parameters()) == own[-1]
         if step == 3:
-            model.eval()(batch(0)[0])
+            with torch.no_grad():
+                model.eval()(batch(0)[0])
             model.train()
         optimizer.step()
         seen.append(bits(model.parameters()))
@@ -335,9 +379,50 @@ def test_values_written_between_local_steps_are_not_overwritten_in_silence():
     assert all(map(torch.equal, model.state_dict().values(), averaged.values()))
     optimizer.load_state_dict(optimizer.state_dict())
     loop(model, optimizer, lambda _: None, 1, 3)
-    model.eval()(batch(0)[0]).sum().backward()  # at the common parameters
-    with pytest.raises(pride.InvalidArgument, match="a step while the model has the common"):
+    model[0].weight.sum().backward()  # no module sees it
+    with pytest.raises(pride.InvalidArgument, match="no such forward pass was seen"):
         optimizer.step()
+
+
+CALLS = {
+    "the model": lambda model, x: model(x),
+    "in eval()": lambda model, x: model.eval()(x),
+    "its modules": lambda model, x: functools.reduce(lambda made, layer: layer(made), model, x),
+    "after to_local()": lambda model, x: model.eval()(x),
+    "partly without gradients": lambda model, x: model[2](_without_gradients(model[:2], x) + model[1](
+        model[0](x))),
+}
+
+
+@torch.no_grad()
+def _without_gradients(model, x):
+    return 0 * model(x)
+
+
+def trained_through(how, by_hand=False):
+    model = mlp()
+    if by_hand:
+        optimizer = pride.Optimizer(model.parameters(), 1e-2, method="local-vote", options={"h": 4})
+    else:
+        optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), lr=3e-2, weight_decay=0.0),
+                                    model, method="local-vote", options={"h": 4}, lr_scale=1 / 3)
+    for step in range(6):
+        optimizer.zero_grad()
+        if how == "after to_local()":
+            optimizer.to_local()
+        CALLS[how](model, batch(step)[0]).square().mean().backward()
+        optimizer.step()
+    optimizer.to_common()
+    return bits(model.parameters())
+
+
+def trained_through_all():
+    return {how: trained_through(how) for how in CALLS}, trained_through("the model", True)
+
+
+def test_a_forward_pass_with_gradients_is_training_however_it_is_called(world):
+    for got, expected in world(2).run(trained_through_all):
+        assert {how for how in CALLS if got[how] != expected} == set()
 
 
 def test_one_cycle_changes_betas_that_are_not_followed_with_a_warning():
