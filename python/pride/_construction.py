@@ -81,6 +81,8 @@ class Construction(VirtualWorkers, Steps):
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
         self._broken: Optional[str] = None
         self._checks_left = CHECKED_STEPS
+        self._have_differed = False   # ranks' gradients, in some step
+        self._equal_steps = 0         # in how many steps in a row they were equal
         self._totals = dict(steps=0, skipped=0, bytes_sent=0, bytes_received=0, messages_sent=0)
         self._last: Dict[str, Any] = {}
         self._pid = os.getpid()

@@ -53,19 +53,19 @@ def late_averaging(kind, n_nodes=0, **arguments):
 
 
 @pytest.mark.parametrize("kind", ["ddp", "by hand", "data", "join"])
-def test_averaging_that_comes_back_is_refused_in_its_first_step(world, kind):
+def test_averaging_that_comes_back_is_refused_in_its_third_step(world, kind):
     for step, text, changed in world(2).run(late_averaging, kind):
-        assert step == LATE and "averaged already" in text and not changed
+        assert step == LATE + 2 and "averaged already" in text and not changed
 
 
 def test_averaging_that_comes_back_among_nodes(world):
     for step, text, changed in world(4).run(late_averaging, "by hand", n_nodes=2):
-        assert step == LATE and "averaged already" in text and not changed
+        assert step == LATE + 2 and "averaged already" in text and not changed
 
 
-def test_with_overlap_equal_gradients_are_refused_in_the_next_step_that_is_compared(world):
+def test_with_overlap_equal_gradients_are_refused_in_the_third_step_that_is_compared(world):
     for step, text, changed in world(2).run(late_averaging, "data", overlap=True):
-        assert step == 8 and "averaged already" in text and not changed
+        assert step == 10 and "averaged already" in text and not changed
 
 
 def test_equal_gradients_may_be_allowed_and_one_rank_has_none(world):
@@ -95,6 +95,46 @@ def partly_equal(which):
 @pytest.mark.parametrize("which", ["all but one value", "all but one tensor", "zeros", "none"])
 def test_gradients_of_which_some_are_equal_are_no_alarm(world, which):
     assert len(set(world(2).run(partly_equal, which))) == 1
+
+
+def equal_now_and_then(overlap, n_equal=2):
+    """Training in which ranks have equal batches in steps in a row, and then not."""
+    rare, _steps._RARE = _steps._RARE, 4
+    try:
+        model, optimizer = models.make(model=models.mlp(), overlap=overlap)
+        for step in range(24):
+            optimizer.zero_grad()
+            models.backward(model, step, 0 if step % 8 < n_equal and step >= 8 else None)
+            optimizer.step()
+        return models.ended(model, optimizer)
+    finally:
+        _steps._RARE = rare
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_equal_gradients_in_fewer_than_three_steps_in_a_row_are_chance(world, overlap):
+    assert len(set(world(2).run(equal_now_and_then, overlap))) == 1
+
+
+def not_finite(value, begin, on_non_finite):
+    """Training in which all ranks have the same gradients, not finite, in three steps."""
+    model, optimizer = models.make(model=models.mlp(), on_non_finite=on_non_finite)
+    for step in range(begin + 6):
+        optimizer.zero_grad()
+        models.backward(model, step)
+        if begin <= step < begin + 3:
+            for p in model.parameters():
+                p.grad.fill_(value)
+        optimizer.step()
+    return models.ended(model, optimizer)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("begin", [0, 4])
+def test_equal_gradients_that_are_not_finite_prove_nothing(world, value, begin):
+    assert len(set(world(2).run(not_finite, value, begin, "skip"))) == 1
+    for error in world(2).errors(not_finite, value, begin, "raise"):
+        assert error[0] is pride.NonFiniteGradient
 
 
 # --- Parameters of the model that pride's optimizer has not. --------------------------------------
