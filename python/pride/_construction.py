@@ -333,15 +333,12 @@ class Construction(VirtualWorkers, Steps):
         rows = self._agree("check_replicas", None, lambda: digests(pairs))
         self._same(rows, 0, "names and shapes of the model's other parameters")
         if len({row[3] for row in rows}) > 1:
-            self._raise_apart(pairs)
-
-    def _raise_apart(self, pairs):
-        names = [pairs[i][0] for i in self._differing(hashes(pairs))]
-        raise InvalidArgument(
-            f"pride: the model's parameters differ between ranks: {listed_names(names or ['?'])}. No "
-            "optimizer of pride's has them, so that each rank steps them by its own gradients: give "
-            "them to pride's optimizer, or average their gradients. If each rank is meant to have its "
-            "own, let them differ when the optimizer is made")
+            names = [pairs[i][0] for i in self._differing(hashes(pairs))]
+            raise InvalidArgument(
+                f"pride: the model's parameters differ between ranks: {listed_names(names or ['?'])}. "
+                "No optimizer of pride's has them, so that each rank changes them by itself: give them "
+                "to pride's optimizer, or average their gradients. If each rank is meant to have its "
+                "own, call check_replicas() with a module that has not got them")
 
 
 @atexit.register

@@ -106,7 +106,7 @@ class Joining(Agreement):
     def _check_outside(self, rows):
         rows = [rows[r] for r in working(rows)]
         if len({row[9] for row in rows}) == 1 < len({row[10] for row in rows}):
-            self._raise_apart(self._outside.pairs())
+            self._outside.warn_apart(self._differing)
 
     def _check_local(self, digests_of_gradients, said):
         said = list(map(max, said))
