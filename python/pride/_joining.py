@@ -49,7 +49,7 @@ class Joining(Agreement):
         if self._outside is None or not (checked or steps % LOOK == 0):
             return [0, 0]
         self._outside.warn()
-        return digests(self._outside.pairs(), None if checked else steps)
+        return digests(self._outside.pairs(), None if checked else steps // LOOK)
 
     def _begins(self, rows, amp, checked, unused, values):
         """Evaluates all ranks' rows before a step; False if they skip it."""
@@ -94,9 +94,10 @@ class Joining(Agreement):
         return list(map(tuple, nodes.values()))
 
     def _check_saved(self, rows):
-        """Warns if some ranks have called state_dict() since the last step, and others have not."""
+        """Warns once if some ranks have called state_dict() since the last step, and others have not."""
         alone = [r for r in working(rows) if rows[r][11]]
-        if self._saved_alone and len(alone) < len(working(rows)):
+        if self._saved_alone and len(alone) < len(working(rows)) and "alone" not in self._warned:
+            self._warned.add("alone")
             warnings.warn(
                 f"pride: rank(s) {listed(alone)} called state_dict() and the others did not: each "
                 "rank has its own momentum, and that of the others is not saved. Save one file per "

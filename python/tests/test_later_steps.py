@@ -267,6 +267,31 @@ def test_a_parameter_that_no_optimizer_has_is_named_once(world, late, ddp, overl
         assert len(said) == 1 and "parameter 'rest.weight' and 1 more gets gradients" in said[0]
 
 
+def late_difference(index):
+    """Warnings of training in which rank 1 changes one of 16 other tensors, after the first steps."""
+    model = Two()
+    model.more = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(3)) for _ in range(14)])
+    optimizer = pride.DistributedLion(model.own.parameters(), 1e-3, timeout=30)
+    other = torch.optim.SGD([*model.rest.parameters(), *model.more], 0.0)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for step in range(8 * 16 + 2):
+            if step == LATE and dist.get_rank() == 1:
+                model.more[index].data += 1
+            optimizer.zero_grad()
+            models.backward(model, step)
+            optimizer.step()
+    optimizer.close()
+    del other
+    return [str(w.message) for w in seen if "differ between ranks now" in str(w.message)]
+
+
+@pytest.mark.parametrize("index", [0, 1, 2, 3])  # neighbours
+def test_each_tensor_has_its_turn(world, index):
+    for said in world(2).run(late_difference, index):
+        assert len(said) == 1 and f"'more.{index}'" in said[0]
+
+
 def replicas_of(kind):
     model, optimizer = models.make(model=Two())
     other = Two()
