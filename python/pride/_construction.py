@@ -79,6 +79,7 @@ class Construction(VirtualWorkers, Steps):
         self._saved = None            # the state that a copied optimizer loads when it is built
         self._saved_alone = False     # since the last step: a state_dict() with this rank's part
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
+        self._consolidated = None     # the version of that state, on all ranks
         self._broken: Optional[str] = None
         self._checks_left = CHECKED_STEPS
         self._have_differed = False   # ranks' gradients, in some step
@@ -301,8 +302,8 @@ class Construction(VirtualWorkers, Steps):
                     "unknown")
         # where most differ they may be pieces of one model, which a broadcast would destroy
         advice = ("Seed all ranks alike, wrap the model in DistributedDataParallel first, or give "
-                  "broadcast_parameters=True") if 2 * len(differing) < len(slots) else (
-                      "If each rank builds the whole model: seed all ranks alike. If each has a "
+                  "broadcast_parameters=True") if 10 * len(differing) <= len(slots) else (
+                      "The ranks hold different models, or pieces of one. If each rank builds the whole model: seed all ranks alike. If each has a "
                       "piece of it (tensor or pipeline parallelism): give process_group=, the ranks "
                       "with the same piece")
         raise InvalidArgument(
