@@ -79,8 +79,11 @@ class Construction(VirtualWorkers, Steps):
         self._saved = None            # the state that a copied optimizer loads when it is built
         self._saved_alone = False     # since the last step: a state_dict() with this rank's part
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
+        self._consolidated = None     # the version of that state, on all ranks
         self._broken: Optional[str] = None
         self._checks_left = CHECKED_STEPS
+        self._have_differed = False   # ranks' gradients, in some step
+        self._equal_steps = 0         # in how many steps in a row they were equal
         self._totals = dict(steps=0, skipped=0, bytes_sent=0, bytes_received=0, messages_sent=0)
         self._last: Dict[str, Any] = {}
         self._pid = os.getpid()
@@ -299,8 +302,8 @@ class Construction(VirtualWorkers, Steps):
                     "unknown")
         # where most differ they may be pieces of one model, which a broadcast would destroy
         advice = ("Seed all ranks alike, wrap the model in DistributedDataParallel first, or give "
-                  "broadcast_parameters=True") if 2 * len(differing) < len(slots) else (
-                      "If each rank builds the whole model: seed all ranks alike. If each has a "
+                  "broadcast_parameters=True") if 10 * len(differing) <= len(slots) else (
+                      "The ranks hold different models, or pieces of one. If each rank builds the whole model: seed all ranks alike. If each has a "
                       "piece of it (tensor or pipeline parallelism): give process_group=, the ranks "
                       "with the same piece")
         raise InvalidArgument(
@@ -331,15 +334,12 @@ class Construction(VirtualWorkers, Steps):
         rows = self._agree("check_replicas", None, lambda: digests(pairs))
         self._same(rows, 0, "names and shapes of the model's other parameters")
         if len({row[3] for row in rows}) > 1:
-            self._raise_apart(pairs)
-
-    def _raise_apart(self, pairs):
-        names = [pairs[i][0] for i in self._differing(hashes(pairs))]
-        raise InvalidArgument(
-            f"pride: the model's parameters differ between ranks: {listed_names(names or ['?'])}. No "
-            "optimizer of pride's has them, so that each rank steps them by its own gradients: give "
-            "them to pride's optimizer, or average their gradients. If each rank is meant to have its "
-            "own, let them differ when the optimizer is made")
+            names = [pairs[i][0] for i in self._differing(hashes(pairs))]
+            raise InvalidArgument(
+                f"pride: the model's parameters differ between ranks: {listed_names(names or ['?'])}. "
+                "No optimizer of pride's has them, so that each rank changes them by itself: give them "
+                "to pride's optimizer, or average their gradients. If each rank is meant to have its "
+                "own, call check_replicas() with a module that has not got them")
 
 
 @atexit.register

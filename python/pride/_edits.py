@@ -1,5 +1,7 @@
 # What the caller writes into optimizer.state between steps: followed, or refused.
 # SPDX-License-Identifier: Apache-2.0
+import functools
+
 import torch
 
 from . import _library as library
@@ -42,24 +44,31 @@ def _name(optimizer, p):
                 "a tensor that is not its parameter")
 
 
+@functools.lru_cache(maxsize=None)
+def _needs_steps(method):
+    return bool(method_info(method).eps)
+
+
 def _write(optimizer, p, key, tensor, now):
-    what = f"pride: optimizer.state: '{key}' of {_name(optimizer, p)}"
+    def what():  # a search through all parameters
+        return f"pride: optimizer.state: '{key}' of {_name(optimizer, p)}"
+
     if optimizer._running:
-        raise InvalidArgument(f"{what} was changed between backward and step() with overlap=True: "
+        raise InvalidArgument(f"{what()} was changed between backward and step() with overlap=True: "
                               "do it after step()")
     if key == "step":
         if now is not None and float(now) != float(tensor):
-            raise InvalidArgument(f"{what} is {float(now):.0f} now: steps are counted for all "
+            raise InvalidArgument(f"{what()} is {float(now):.0f} now: steps are counted for all "
                                   f"tensors ({float(tensor):.0f}); make a new optimizer")
         return
     if now is None:
         method = optimizer._settings["method"]
-        if method_info(method).eps or library.lib.pride_optimizer_period(optimizer._handle) > 1:
-            raise InvalidArgument(f"{what} is gone: {method} cannot reset it, because its update also "
+        if _needs_steps(method) or library.lib.pride_optimizer_period(optimizer._handle) > 1:
+            raise InvalidArgument(f"{what()} is gone: {method} cannot reset it, because its update also "
                                   "depends on the number of steps; make a new optimizer")
         tensor.zero_()
     elif not isinstance(now, torch.Tensor) or now.shape != tensor.shape:
         kind = tuple(now.shape) if isinstance(now, torch.Tensor) else type(now).__name__
-        raise InvalidArgument(f"{what} is {kind}, must be a tensor of shape {tuple(tensor.shape)}")
+        raise InvalidArgument(f"{what()} is {kind}, must be a tensor of shape {tuple(tensor.shape)}")
     else:
         tensor.copy_(now)

@@ -14,7 +14,8 @@ from ._tensors import hash_of, sample_of
 from ._world import listed
 from .errors import InvalidArgument, NonFiniteGradient
 
-_ZEROS = 1
+_NO_PROOF = 1
+_IN_A_ROW = 3  # equal gradients that end a run in which they have differed before
 LOOK = 8  # steps from one look at the parameters outside to the next
 
 
@@ -48,7 +49,7 @@ class Joining(Agreement):
         if self._outside is None or not (checked or steps % LOOK == 0):
             return [0, 0]
         self._outside.warn()
-        return digests(self._outside.pairs(), None if checked else steps)
+        return digests(self._outside.pairs(), None if checked else steps // LOOK)
 
     def _begins(self, rows, amp, checked, unused, values):
         """Evaluates all ranks' rows before a step; False if they skip it."""
@@ -75,7 +76,11 @@ class Joining(Agreement):
         samples = self._by_nodes(rows, 8)
         if checked:
             self._check_local(self._by_nodes(rows, 4), self._by_nodes(rows, 5))
-        elif any(samples[0]) and _all_equal(samples):  # are all gradients equal?
+        elif not any(samples[0]) or not _all_equal(samples):
+            self._equal_steps = 0
+        elif self._equal_steps + 1 < _IN_A_ROW:
+            self._equal_steps += 1
+        else:  # are all gradients equal?
             rows = self._agree(self._operation, None, lambda: [
                 *_compared(self._with_copies(values, unused), unused)])
             self._check_local(self._by_nodes(rows, 2), self._by_nodes(rows, 3))
@@ -89,9 +94,10 @@ class Joining(Agreement):
         return list(map(tuple, nodes.values()))
 
     def _check_saved(self, rows):
-        """Warns if some ranks have called state_dict() since the last step, and others have not."""
+        """Warns once if some ranks have called state_dict() since the last step, and others have not."""
         alone = [r for r in working(rows) if rows[r][11]]
-        if self._saved_alone and len(alone) < len(working(rows)):
+        if self._saved_alone and len(alone) < len(working(rows)) and "alone" not in self._warned:
+            self._warned.add("alone")
             warnings.warn(
                 f"pride: rank(s) {listed(alone)} called state_dict() and the others did not: each "
                 "rank has its own momentum, and that of the others is not saved. Save one file per "
@@ -101,19 +107,24 @@ class Joining(Agreement):
     def _check_outside(self, rows):
         rows = [rows[r] for r in working(rows)]
         if len({row[9] for row in rows}) == 1 < len({row[10] for row in rows}):
-            self._raise_apart(self._outside.pairs())
+            self._outside.warn_apart(self._differing)
 
     def _check_local(self, digests_of_gradients, said):
         said = list(map(max, said))
         if not any(said):
             return
         if _all_equal(digests_of_gradients) and self._settings["equal_gradients"] == "refuse":
-            if said[0] == _ZEROS:
-                return  # zeros prove nothing
+            if said[0] == _NO_PROOF:
+                self._equal_steps = 0
+                return
+            self._equal_steps += 1
+            if self._have_differed and self._equal_steps < _IN_A_ROW:
+                return  # by chance, as with small batches; the next step is compared, too
             raise InvalidArgument(
                 "pride: the gradients of all ranks are equal, bit for bit: they have been averaged "
                 "already (wrap the model with pride.local_gradients(ddp_model)), or all ranks have "
                 'the same data (use a DistributedSampler). equal_gradients="allow" accepts them')
+        self._have_differed, self._equal_steps = True, 0
         self._checks_left = max(0, self._checks_left - 1)
 
     def _serve_until_all_end(self):
@@ -158,7 +169,9 @@ def _all_equal(values):
 
 
 def _compared(values, unused):
-    """A digest of all gradients, and what it proves: 0 if there are none, _ZEROS if all are zero,
-    otherwise more."""
+    """A digest of all gradients, and what it proves: 0 if there are none, _NO_PROOF if all are zero
+    or some are not finite, otherwise more."""
+    given = [v for v in values if v is not None]
+    proof = any(bool(v.any()) for v in given) and all(bool(v.isfinite().all()) for v in given)
     return (digest(bytes(unused) + hash_of(values).to_bytes(8, "little")),
-            0 if all(unused) else _ZEROS + any(bool(v.any()) for v in values if v is not None))
+            0 if all(unused) else _NO_PROOF + proof)

@@ -29,7 +29,15 @@ def _models_of(ids):
     which do not refer to their module."""
     modules = [m for m in _alive(torch.nn.Module) if "_modules" in m.__dict__]
     inner = {id(child) for m in modules for child in m._modules.values()}
-    return [m for m in modules if id(m) not in inner and any(id(p) in ids for p in m.parameters())]
+    return [m for m in modules if id(m) not in inner and any(id(p) in ids for p in _parameters(m))]
+
+
+def _parameters(module):
+    """None of a module that cannot say, which may have nothing to do with pride."""
+    try:
+        return list(module.parameters())
+    except Exception:  # pylint: disable=broad-except
+        return []
 
 
 def named(model):
@@ -68,13 +76,27 @@ class Outside:
     def pairs(self):
         """Those that must be equal on all ranks."""
         owned = self._local.union(*(optimizer._own_ids() for optimizer in list(self._owners)))
-        models = filter(None, (model() for model in self._models))
-        return [(name, p) for model in models for name, p in named(model)
+        # not by bool(): a module may have a __len__, and a compiled one may have none
+        models = [model for model in (each() for each in self._models) if model is not None]
+        return [(name, p) for model in models if _parameters(model) for name, p in named(model)
                 if p.requires_grad and id(p) not in owned]
 
     def leave(self, pairs):
-        """They differed at the start: each rank has its own."""
+        """They differ: each rank has its own."""
         self._local |= {id(p) for _, p in pairs}
+
+    def warn_apart(self, differing):
+        """Once for each parameter that has come to differ. Collective: differing(hashes) has the
+        indices of those that differ."""
+        pairs = self.pairs()
+        apart = [pairs[i] for i in differing(hashes(pairs))]
+        self.leave(apart)
+        if apart:
+            warnings.warn(
+                f"pride: the model's parameters differ between ranks now: "
+                f"{listed_names([name for name, _ in apart])}. No optimizer of pride's has them, so "
+                "that each rank changes them by itself: give them to pride's optimizer, or average "
+                "their gradients. If each rank is meant to have its own, ignore this")
 
     def warn(self):
         """Once for each parameter that has a gradient and that no optimizer steps."""

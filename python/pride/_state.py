@@ -81,7 +81,7 @@ def view_state(optimizer):
 
 
 def stepped(optimizer):
-    optimizer._gathered = None
+    optimizer._gathered = optimizer._consolidated = None
     optimizer._step_number.fill_(library.lib.pride_optimizer_steps_done(optimizer._handle))
 
 
@@ -187,9 +187,8 @@ def buffers_in(texts):
 
 def lacks_others(optimizer):
     """True if state_dict() has a part of the state, and other ranks the rest."""
-    gathered = optimizer._gathered
     if optimizer._handle is None or optimizer._world.size == 1 or (
-            gathered and gathered[0] == _version(optimizer)):
+            optimizer._consolidated == _version(optimizer)):  # some rank has them all
         return False
     return bool(optimizer._nodes) or any(
         kind != library.SHARED for _, kind, _, _ in _buffers(optimizer))
@@ -240,6 +239,7 @@ def consolidate(optimizer, to):
         had = ranks.setdefault(optimizer._node_of(r), ({}, {}))
         had[0].update(texts)
         had[1].update(tensors)
+    optimizer._consolidated = _version(optimizer)
     if world.rank == to:
         optimizer._gathered = _version(optimizer), ranks
 

@@ -216,7 +216,7 @@ def hash_of(tensors):
 
 def sample_of(tensors, turn, most=4):
     """A digest of up to 16 values of each of some tensors in host memory, others in each turn; 0 if
-    all are zero. None is skipped."""
+    all are zero or some are not finite. None is skipped."""
     kept = [t for t in tensors if t is not None and t.numel() and t.is_cpu]
     parts = []
     for j in range(min(most, len(kept))):
@@ -224,7 +224,7 @@ def sample_of(tensors, turn, most=4):
         gap = max(1, values.numel() // 16)
         parts.append(values[turn % gap::gap][:16].float())
     values = torch.cat(parts) if parts else None
-    return hash_of([values]) if parts and values.any() else 0
+    return hash_of([values]) if parts and values.any() and values.isfinite().all() else 0
 
 
 def same_bits(tensor, copy):

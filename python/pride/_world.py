@@ -35,8 +35,8 @@ def duration(timeout):
     seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
     if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real) or not (
             0 < seconds <= 1e9):
-        raise InvalidArgument(f"pride: timeout = {timeout!r}, must be above 0 seconds: a number or "
-                              "a datetime.timedelta")
+        raise InvalidArgument(f"pride: timeout = {timeout!r}, must be above 0 and at most 1e9 "
+                              "seconds (30 years): a number or a datetime.timedelta")
     return datetime.timedelta(seconds=float(seconds))
 
 

@@ -188,12 +188,12 @@ def saves(method, who, **arguments):
     model, optimizer = models.make(method, **arguments)
 
     def run():
-        for step in range(4):
+        for step in range(6):
             models.train(model, optimizer, 1, first=step)
-            if step == 1:
-                if who == "consolidated":
-                    optimizer.consolidate_state_dict()
-                if who == "all" or dist.get_rank() == 0:
+            if 1 <= step < 4:
+                if who.startswith("consolidated"):
+                    optimizer.consolidate_state_dict(to=0)
+                if who in ("all", "consolidated, all") or dist.get_rank() == 0:
                     optimizer.state_dict()
 
     said = warned(run)
@@ -203,8 +203,8 @@ def saves(method, who, **arguments):
 
 @pytest.mark.parametrize("method, who, warns", [
     ("dlion-vote", "rank 0", True), ("onebit-adam", "rank 0", True), ("dlion-vote", "all", False),
-    ("dlion-vote", "consolidated", False), ("adamw", "rank 0", False), ("lion", "rank 0", False)])
-def test_a_rank_that_saves_alone_is_told_in_the_next_step(world, method, who, warns):
+    ("dlion-vote", "consolidated", False), ("dlion-vote", "consolidated, all", False), ("adamw", "rank 0", False), ("lion", "rank 0", False)])
+def test_a_rank_that_saves_alone_is_told_once_in_the_next_step(world, method, who, warns):
     said = world(2).run(saves, method, who)
     assert said[1] == [] and len(said[0]) == warns
     assert not warns or "rank(s) 0 called state_dict()" in said[0][0]
