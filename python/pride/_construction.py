@@ -176,6 +176,9 @@ class Construction(VirtualWorkers, Steps):
         coordinator = s["coordinator"]
         if coordinator is not None and s["process_group"] is not None:
             raise InvalidArgument("pride: coordinator and process_group: give one of them")
+        if s["coordinator_secret"] is not None and (coordinator is None or s["worker_name"] is None):
+            raise InvalidArgument("pride: coordinator_secret: the file is of a worker with a name; give "
+                                  "coordinator and worker_name, too")
         self._world = Coordinated(timeout) if coordinator is not None else make_world(
             s["process_group"], timeout)
         self._voters = self._world
@@ -267,9 +270,11 @@ class Construction(VirtualWorkers, Steps):
         name = s["worker_name"]
         if name is None and s["certificates"] is None:
             name = f"{socket.gethostname()[:40]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        secret = s["coordinator_secret"]
         address = library.CoordinatorAddress(
             host_port=s["coordinator"].encode(), name=name and name.encode(), notice=_warn,
             certificates=s["certificates"] and os.fsencode(s["certificates"]),
+            secret_file=None if secret is None else os.fsencode(secret),
             patience_ms=int(1000 * self._world.timeout.total_seconds()))
         self._world.line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
         return library.Handle("optimizer", "pride_optimizer_create_worker", self._world.line, layout,

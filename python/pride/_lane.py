@@ -7,6 +7,7 @@ import contextlib
 import ctypes as c
 import datetime
 import itertools
+import os
 import time
 import weakref
 
@@ -19,6 +20,8 @@ from .errors import CommError
 SLICE_S = 0.2  # waits return to Python this often, for Ctrl-C and for failures of other ranks
 _numbers = itertools.count(1)
 _lanes = {}  # by number, which is the `user` of the callbacks
+_OWN_CODE = tuple(os.path.join(os.path.dirname(os.path.abspath(file)), "")
+                  for file in (__file__, dist.__file__))
 
 
 def bytes_at(address, n):
@@ -64,6 +67,17 @@ class _Rendezvous(dist.Store):
             raise CommError(f"no connection within {self._world.timeout.total_seconds():g} s")
 
 
+def is_interrupt(problem):
+    """Whether a signal handler raised it: Ctrl-C, or an exception whose innermost frame is neither
+    pride's nor torch.distributed's. Errors of Gloo come from C and have no frame of their own."""
+    if not isinstance(problem, Exception):
+        return True
+    frame = problem.__traceback__
+    while frame.tb_next is not None:
+        frame = frame.tb_next
+    return not os.path.abspath(frame.tb_frame.f_code.co_filename).startswith(_OWN_CODE)
+
+
 def _poll(work, until):
     pause = 1e-5
     while not work.is_completed() and time.monotonic() < until:
@@ -85,7 +99,9 @@ def wait(world, start, timeout_ms, group, is_gloo=True):
                 if is_gloo or work.is_completed():
                     work.wait(*([datetime.timedelta(seconds=left)] if is_gloo else []))
                     return
-            except RuntimeError:
+            except RuntimeError as problem:
+                if is_interrupt(problem):
+                    raise
                 if work.is_completed():  # it may have ended right after the time-out: wait again
                     work.wait(datetime.timedelta(seconds=1))
                     return
@@ -93,12 +109,13 @@ def wait(world, start, timeout_ms, group, is_gloo=True):
             world.check()
             if time.monotonic() > deadline:
                 raise CommError(f"no response within {timeout_ms / 1000:g} s")
-    except BaseException:
+    except BaseException as problem:
         _leak(group)
         if work is not None:
             _leak(work)
         world.learn()  # a failing rank publishes its reason before its connections close
-        world.check()
+        if not is_interrupt(problem):
+            world.check()
         raise
 
 
@@ -177,7 +194,7 @@ def _callback(kind, method):
                 raise CommError("the group is gone")
             return method(lane, *given) or 0
         except BaseException as problem:  # Ctrl-C too
-            if lane is not None and not isinstance(problem, Exception):
+            if lane is not None and is_interrupt(problem):
                 lane.world.interrupt = problem
             text = str(problem) or type(problem).__name__
             library.write_error(" ".join(text.split()), error, size)

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from . import _library as library
-from ._lane import wait
+from ._lane import is_interrupt, wait
 from ._world import World
 
 
@@ -27,7 +27,7 @@ class SumOfParts:
                 values[i] = value
             return 0
         except BaseException as problem:  # Ctrl-C too
-            if not isinstance(problem, Exception):
+            if is_interrupt(problem):
                 self._world.interrupt = problem
             library.write_error(" ".join(str(problem).split()) or type(problem).__name__, why, size)
             return 1

@@ -212,7 +212,7 @@ class World(_NativeWorld):
         name = "all" if every else "-".join(map(str, self.global_ranks))
         self.name = f"pride/{name}/{_serials[self.global_ranks]}"
         self.store = dist.PrefixStore(self.name, base)
-        self.interrupt = None  # a KeyboardInterrupt or similar, caught by a callback
+        self.interrupt = None  # of a signal handler, e.g. KeyboardInterrupt; caught by a callback
         self._reason = None
         self._lock = threading.Lock()
         self._watch_until = 0.0

@@ -86,6 +86,10 @@ class Optimizer(Construction, torch.optim.Optimizer):
             coordinator must be on this machine.
         worker_name: with ``coordinator``: this worker's name in the run; default: that of the
             certificate, or a random one.
+        coordinator_secret: with ``coordinator`` and ``worker_name``: a file of 16 bytes that shows
+            the coordinator that a worker of this name is the same one after a restart. If it does
+            not exist it is made, readable by its owner alone. Default: only this process can use
+            the name. A certificate needs no such file.
 
     Raises:
         InvalidArgument: on all ranks, if parameters, options or initial values differ between
@@ -113,7 +117,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  replicate_mesh: Any = None,
                  run_on: str = "auto", virtual_workers: Optional[int] = None,
                  coordinator: Optional[str] = None,
-                 certificates: Optional[str] = None, worker_name: Optional[str] = None) -> None:
+                 certificates: Optional[str] = None, worker_name: Optional[str] = None,
+                 coordinator_secret: Union[str, "os.PathLike[str]", None] = None) -> None:
         duration(timeout)
         if replicate_mesh is not None:
             if process_group is not None or replicate_mesh.ndim != 1:
@@ -127,7 +132,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
             equal_gradients=equal_gradients, node_of_rank=node_of_rank, node_group=node_group,
             virtual_workers=virtual_workers, run_on=run_on, coordinator=coordinator,
-            certificates=certificates, worker_name=worker_name)
+            certificates=certificates, worker_name=worker_name,
+            coordinator_secret=coordinator_secret)
         self._names: Dict[int, str] = {}
         self._reset()
 

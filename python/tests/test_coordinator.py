@@ -1,6 +1,8 @@
 # Workers of a coordinator, `pride serve` of models.BUILD.
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import multiprocessing
+import os
 import signal
 import subprocess
 import threading
@@ -86,6 +88,47 @@ def test_workers_end_with_the_parameters_of_the_run(coordinator):
             assert torch.equal(p, q)
     for each in made + [optimizer]:
         each.close()
+
+
+def come_and_be_killed(address, secret, state):
+    """Makes two steps as alice, saves and is killed without a goodbye."""
+    optimizer = pride.DistributedLion(model_of(1).parameters(), lr=1e-2, coordinator=address,
+                                      worker_name="alice", coordinator_secret=secret, timeout=20)
+    for _ in range(2):
+        torch.nn.functional.linear(torch.ones(8, 40), *optimizer.param_groups[0][
+            "params"]).square().sum().backward()
+        optimizer.step()
+    torch.save(optimizer.state_dict(), state)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@needs_program
+def test_a_worker_that_was_killed_comes_back_under_its_name_with_its_secret(coordinator, tmp_path):
+    secret, state = tmp_path / "alice.secret", tmp_path / "alice.pt"
+    process = multiprocessing.get_context("spawn").Process(
+        target=come_and_be_killed, args=(coordinator, secret, state))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert secret.stat().st_size == 16 and secret.stat().st_mode & 0o777 == 0o600
+    named = dict(lr=1e-2, coordinator=coordinator, worker_name="alice", timeout=20)
+    with pytest.raises(pride.InvalidArgument, match="another secret"):
+        pride.DistributedLion(model_of(1).parameters(), **named)
+    optimizer = pride.DistributedLion(model_of(1).parameters(), coordinator_secret=str(secret),
+                                      **named)
+    optimizer.load_state_dict(torch.load(state))
+    assert optimizer.state_dict()["state"][0]["step"] == 2
+    model = torch.nn.functional.linear(torch.ones(8, 40), *optimizer.param_groups[0]["params"])
+    model.square().sum().backward()
+    optimizer.step()
+    assert optimizer.last_round()["round"] == 2 and optimizer.last_round()["counted"]
+    optimizer.close()
+
+
+@pytest.mark.parametrize("given", [{"coordinator": "127.0.0.1:1"}, {"worker_name": "a"}])
+def test_refuses_a_secret_without_a_coordinator_or_a_name(given):
+    with pytest.raises(pride.InvalidArgument, match="coordinator_secret: the file is of a worker"):
+        pride.DistributedLion(model_of(1).parameters(), coordinator_secret="s", **given)
 
 
 def test_refuses_a_process_group_with_a_coordinator():

@@ -146,6 +146,33 @@ def test_ctrl_c_acts_within_a_second_and_the_others_end(job, where, overlap):
     job.close()
 
 
+class Preempted(Exception):
+    pass
+
+
+def preempted_while_waiting(kind, overlap):
+    def handler(*_):
+        raise kind("spot")
+
+    signal.signal(signal.SIGTERM, handler)
+    waiting("step", overlap)
+
+
+@pytest.mark.parametrize("kind, overlap", [(Preempted, False), (Preempted, True),
+                                           (RuntimeError, False)])
+def test_what_a_signal_handler_raises_in_a_wait_comes_out_of_step(job, kind, overlap):
+    job = job(3, preempted_while_waiting, kind, overlap)
+    time.sleep(0.8)
+    job.signal(0, signal.SIGTERM)
+    text, _, _ = job.result(0)
+    assert text == f"{kind.__name__}: spot"
+    text, _, _ = job.result(2)
+    assert text.startswith("CommError") and "rank 0" in text, text
+    assert "spot" in text or "Preempted" in text, text
+    job.signal(1, signal.SIGKILL)
+    job.close()
+
+
 # --- Time-outs. ------------------------------------------------------------------------------------
 
 
