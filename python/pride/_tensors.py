@@ -1,6 +1,7 @@
 # Parameters and gradients in place, or their copies if libpride cannot read them.
 # SPDX-License-Identifier: Apache-2.0
 import ctypes as c
+import math
 
 import torch
 
@@ -223,8 +224,11 @@ def sample_of(tensors, turn, most=4):
         values = kept[(turn + j * len(kept) // most) % len(kept)].detach().reshape(-1)
         gap = max(1, values.numel() // 16)
         parts.append(values[turn % gap::gap][:16].float())
-    values = torch.cat(parts) if parts else None
-    return hash_of([values]) if parts and values.any() and values.isfinite().all() else 0
+    if not parts:
+        return 0
+    values = torch.cat(parts)
+    numbers = values.tolist()
+    return hash_of([values]) if any(numbers) and all(map(math.isfinite, numbers)) else 0
 
 
 def same_bits(tensor, copy):
