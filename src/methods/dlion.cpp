@@ -207,7 +207,8 @@ class DistributedLion final : public SignMethod {
   void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
     encode_signs(space_, flight.parts[0].shards, flight.grad, ctx, blend_, m_, flight.wire(0),
                  {matrices_.get(), scales_});
-    if (!average_ && tie_ == Tie::kHash) {
+    const bool one_sign = ctx.voters == 1 && ctx.weights.empty() && !draws_;  // which never ties
+    if (!average_ && tie_ == Tie::kHash && !one_sign) {
       send_cells(space_, flight.parts[0].shards, ctx, matrices_.get(), flight.wire(0));
     }
   }

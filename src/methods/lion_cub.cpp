@@ -236,6 +236,7 @@ void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, con
 kernels::SharedBits LionCub::ties_of_levels(const Piece& p, const Ballots& up,
                                             const Round& round) const {
   if (up.knows(round)) return ties_of(round, p, 1, up.cells);
+  PRIDE_CHECK(round.central, "bits of ties need the parameters of the step; the round has none");
   return tie_words(round.seed, round.step, p.in_whole(p.begin));
 }
 

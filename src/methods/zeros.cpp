@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "pride/error.h"
+
 namespace pride::methods {
 namespace {
 
@@ -24,6 +26,10 @@ float cells_per_unit(float step) {
 }  // namespace
 
 kernels::SharedBits cells_of(const Round& round, const Piece& piece, float scale) {
+  PRIDE_CHECK(!round.x.empty() && static_cast<std::size_t>(piece.group) < round.groups.size(),
+              "bits of zeros and ties need the parameters of the step and the rate of group ",
+              piece.group, "; the round has ", round.x.empty() ? "no" : "some",
+              " parameters and rates of ", round.groups.size(), " groups");
   kernels::SharedBits bits;
   bits.x = round.x.of(piece);
   bits.per_cell = cells_per_unit(round.groups[static_cast<std::size_t>(piece.group)].lr * scale);
@@ -49,6 +55,7 @@ kernels::SharedBits ties_of(const Round& round, const Piece& piece, float scale,
 }
 
 kernels::SharedBits ties_of(const Round& round, std::span<const std::uint64_t* const> rows) {
+  PRIDE_CHECK(round.central, "bits of ties need the parameters of the step; the round has none");
   kernels::SharedBits bits;
   if (!rows.empty()) bits.row = rows[static_cast<std::size_t>(round.step) % rows.size()];
   return bits;

@@ -80,27 +80,29 @@ struct CWorker {
 
 TEST(CCoordinator, WorkersHaveTheParametersOfAWorld) {
   const Layout layout(testing::kTensors);
-  const testing::Training world{.world = 2, .steps = 5, .options = core_options()};
+  // an odd number: a coordinator has other bits for ties
+  const testing::Training world{.world = 3, .steps = 5, .options = core_options()};
   const auto ranks = testing::train(layout, world);
   TestCoordinator coordinator(layout, core_options());
-  CWorker a(coordinator, 0), b(coordinator, 1);
+  CWorker a(coordinator, 0), b(coordinator, 1), c(coordinator, 2);
   EXPECT_EQ(a.step(), PRIDE_INVALID) << "it has not joined";
   EXPECT_NE(std::string(pride_last_error()).find("broadcast"), std::string::npos);
   ASSERT_EQ(a.join(), PRIDE_OK) << pride_last_error();
   ASSERT_EQ(b.join(), PRIDE_OK) << pride_last_error();
+  ASSERT_EQ(c.join(), PRIDE_OK) << pride_last_error();
   EXPECT_EQ(a.round().round, -1);
-  coordinator.voters = 2;
+  coordinator.voters = 3;
   const auto run = [](CWorker& worker) {
     for (int i = 0; i < 5; ++i) EXPECT_EQ(worker.step(), PRIDE_OK) << pride_last_error();
   };
   {
-    std::jthread other([&] { run(b); });
+    std::jthread second([&] { run(b); }), third([&] { run(c); });
     run(a);
   }
-  for (const CWorker* worker : {&a, &b}) {
+  for (const CWorker* worker : {&a, &b, &c}) {
     EXPECT_EQ(param_hash(layout, worker->x.span()), ranks[0].hash);
     EXPECT_EQ(worker->round().round, 4);
-    EXPECT_EQ(worker->round().voters, 2);
+    EXPECT_EQ(worker->round().voters, 3);
     EXPECT_EQ(worker->round().counted, 1);
     EXPECT_STREQ(worker->round().why_not, "");
     EXPECT_EQ(pride_optimizer_worker(worker->optimizer), worker->number);

@@ -40,7 +40,9 @@ struct Half {
       unused[t] = testing::unused(voter.number, ctx.step, t) ? 1 : 0;
     }
     ctx.unused = unused;
-    FlatBuffer g(layout.flat_size());
+    FlatBuffer x(layout.flat_size()), g(layout.flat_size());
+    fill(layout, x, initial);
+    ctx.x = {.flat = ConstFloats(std::as_const(x).span())};
     fill(layout, g,
          [&](std::size_t t, std::size_t i) { return grad(voter.number, ctx.step, t, i); });
     std::vector<Flight> flights(buckets.size());

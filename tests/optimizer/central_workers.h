@@ -52,6 +52,7 @@ class Worker {
   Optimizer& optimizer() { return *optimizer_; }
   std::span<float> params() { return params_.span(); }
 
+  std::function<bool(int, std::int64_t, std::size_t)> unused = testing::unused;
   bool poisoned = false;  // its next gradients are not finite
   std::vector<StepReport> reports;
 

@@ -36,6 +36,7 @@ std::size_t wire_bytes(int world, std::size_t d, std::size_t bucket_coords, bool
     ctx.voters = world;
     ctx.groups = scalars;
     ctx.unused = unused;
+    ctx.x = {.flat = ConstFloats(std::as_const(x).span())};
     pipeline.begin(ctx, {.flat = x.span()}, {.flat = g.data()}, false);
     pipeline.finish();
     if (comm.rank() == 0) bytes = pipeline.wire_bytes();

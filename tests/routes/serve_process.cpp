@@ -1,23 +1,31 @@
 // A server alone: reads one call from standard input and writes the result without its header. This
-// process has no parameters, no gradient and no worker's state.
+// process has what all ranks have in common, parameters and rates, but no gradient and no state
+// that a step has changed.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>
 
 #include "base/bucket.h"
 #include "support/serve_case.h"
+#include "support/training.h"
 
 namespace pride {
 namespace {
 
 void serve(const testing::ServeCase& c) {
   const Layout layout = testing::serve_layout();
-  const Round round{
-      .step = c.step, .voters = c.voters, .seed = c.seed, .scalars_digest = c.scalars};
+  FlatBuffer x(layout.flat_size());
+  testing::fill(layout, x, testing::initial);
+  const auto scalars = testing::serve_scalars(c);
+  const Round round{.step = c.step,
+                    .voters = c.voters,
+                    .seed = c.seed,
+                    .scalars_digest = c.scalars,
+                    .groups = scalars,
+                    .x = {.flat = ConstFloats(std::as_const(x).span())}};
   const auto method = make_method(
       c.method, {layout, c.voters, complete_options(c.method, c.options), testing::nodes_of(c)});
-  // nothing but the server's own state, which begins with zeros
-  if (method->state().has(StateKind::kServer)) method->state().allocate(layout.flat_size());
+  method->state().allocate(layout.flat_size());  // zeros
   const auto buckets =
       make_buckets(layout, testing::kServeBucket, c.voters, method->protocol(round).alignment);
   const auto parts = method->parts(buckets.at(static_cast<std::size_t>(c.bucket)), round);

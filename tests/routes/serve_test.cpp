@@ -10,7 +10,6 @@
 #include <mutex>
 #include <set>
 
-#include "optimizer/step_scalars.h"
 #include "pride/comm/thread_comm.h"
 #include "support/one_exchange.h"
 #include "support/serve_case.h"
@@ -80,10 +79,12 @@ void step_of(Communicator& comm, const ServeCase& base, std::vector<Served>& see
   });
   // tensor 1 is unused on rank 1
   const std::vector<char> unused = {0, static_cast<char>(comm.rank() == 1), 0};
-  const std::vector<StepScalars> scalars = {
-      scalars_of(complete_group({}, method_info(base.method, base.voters), 0), 0)};
+  const std::vector<StepScalars> scalars = testing::serve_scalars(base);
   StepContext ctx = testing::context(comm, unused);
   ctx.groups = scalars;
+  FlatBuffer x(layout.flat_size());
+  testing::fill(layout, x, testing::initial);
+  ctx.x = {.flat = ConstFloats(std::as_const(x).span())};
   ctx.step = base.step;
   ctx.seed = base.seed;
   ctx.scalars_digest = base.scalars;
@@ -150,7 +151,7 @@ std::vector<ServeCase> cases() {
   return all;
 }
 
-TEST(Serve, GivesTheSameBytesInAProcessWithoutModelAndWorkerState) {
+TEST(Serve, GivesTheSameBytesInAProcessWithoutGradientsAndWorkerState) {
   std::set<Route> routes;
   for (const ServeCase& base : cases()) {
     std::vector<std::vector<Served>> seen(static_cast<std::size_t>(base.voters));

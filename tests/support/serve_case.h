@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "methods/registry.h"
+#include "optimizer/step_scalars.h"
 
 namespace pride::testing {
 
@@ -29,6 +30,10 @@ struct ServeCase {
 
 inline Nodes nodes_of(const ServeCase& c) {
   return c.per_node > 0 ? Nodes::of_size(c.voters, c.per_node) : Nodes{};
+}
+
+inline std::vector<StepScalars> serve_scalars(const ServeCase& c) {
+  return {scalars_of(complete_group({}, method_info(c.method, c.voters), 0), 0)};
 }
 
 inline void write(std::ostream& out, const ServeCase& c) {

@@ -111,14 +111,16 @@ TEST(StepCosts, OneLaunchOfEachKernelForABucketOfAllShards) {
   const auto launches = [](const std::string& method) {
     return calls_of({.method = method}, {"cuLaunchKernel"});
   };
-  EXPECT_EQ(launches("dlion-vote:route=sharded"), Calls{2});  // signs, and their vote
-  EXPECT_EQ(launches("signsgd-ef"), Calls{3});                // signs, errors, and their mean
-  EXPECT_EQ(launches("adamw"), Calls{4});                     // fill, widen, check, and the step
-  EXPECT_EQ(calls_of({.bucket_coords = 1024}, {"cuLaunchKernel"}), Calls{8});  // of four buckets
+  EXPECT_EQ(launches("dlion-vote:route=sharded"), Calls{3});  // signs, cells, and the vote
+  EXPECT_EQ(launches("dlion-vote:route=sharded,tie=zero"), Calls{2});
+  EXPECT_EQ(launches("signsgd-ef"), Calls{3});  // signs, errors, and their mean
+  EXPECT_EQ(launches("adamw"), Calls{4});       // fill, widen, check, and the step
+  EXPECT_EQ(calls_of({.bucket_coords = 1024}, {"cuLaunchKernel"}), Calls{12});  // of four buckets
 }
 
 // Frames of all shards and the word of faults go to the host in one copy, and results come in one.
-// Each launch takes one more for its jobs.
+// Each launch takes one more for its jobs, and the bits of ties, where a vote may have them, are
+// one more to the host.
 TEST(StepCosts, OneCopyEachWayForTheFramesOfABucket) {
   const auto copies = [](const std::string& method) {
     const std::vector<int> calls =
@@ -126,19 +128,22 @@ TEST(StepCosts, OneCopyEachWayForTheFramesOfABucket) {
                  {"cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuLaunchKernel"});
     return Calls{calls[0], calls[1] - calls[2]};
   };
-  for (const char* method : {"dlion-vote:route=sharded", "dlion-vote:route=sharded,tie=zero",
-                             "dlion-avg:route=sharded", "dlion-avg:route=sharded,counts=planes",
-                             "lion-cub:granularity=block,shared=no,sync=none,route=sharded"}) {
+  for (const char* method : {"dlion-vote:route=sharded,tie=zero", "dlion-avg:route=sharded",
+                             "dlion-avg:route=sharded,counts=planes"}) {
     EXPECT_EQ(copies(method), (Calls{1, 1})) << method;
+  }
+  for (const char* method : {"dlion-vote:route=sharded",
+                             "lion-cub:granularity=block,shared=no,sync=none,route=sharded"}) {
+    EXPECT_EQ(copies(method), (Calls{2, 1})) << method;
   }
   // error feedback brings back the frames that were sent, too
   EXPECT_EQ(copies("signsgd-ef"), (Calls{1, 2}));
   EXPECT_EQ(copies("local-ef:h=1"), (Calls{1, 2}));
   // momenta have frames of their own
   EXPECT_EQ(copies("lion-cub:granularity=block,shared=no,sync=all,sync_every=1,route=sharded"),
-            (Calls{2, 2}));
+            (Calls{3, 2}));
   if (!rules::has_blas()) return;
-  EXPECT_EQ(copies("turn-muon"), (Calls{1, 1}));
+  EXPECT_EQ(copies("turn-muon"), (Calls{2, 1}));
 }
 
 TEST(StepCosts, TheQueueAndTheCallerWaitForEachOtherOnceAStep) {
