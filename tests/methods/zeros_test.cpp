@@ -344,7 +344,7 @@ bool is_excepted(const Use& use, int world) {
 // The furthest that a tensor of zeros went from its start, in steps of the largest rate.
 double furthest(const Use& use, const std::string& method, int world, double lr) {
   constexpr std::size_t kCoords = 512;
-  constexpr int kSteps = 400;
+  constexpr int kSteps = 200;
   double most = 0;
   run_world(world, [&](Communicator& comm) {
     OptimizerOptions options = options_of({method, {}, world}, comm.rank());
@@ -366,14 +366,15 @@ double furthest(const Use& use, const std::string& method, int world, double lr)
 
 TEST(Zeros, StayHoweverTheirTensorIsUsed) {
   for (const Use& use : kUses) {
-    for (int world = 1; world <= 8; ++world) {
+    for (const int world : {1, 2, 3, 8}) {
       if (is_excepted(use, world)) continue;
-      for (const double lr : {1e-3, 0x1p-10, 3e-4}) {
+      for (const double lr : {1e-3, 0x1p-10}) {
         EXPECT_LE(furthest(use, "dlion-vote", world, lr), kMostInTurn)
             << use.text << ", " << world << ", " << lr;
       }
-      EXPECT_LE(furthest(use, "dlion-avg", world, 1e-3), kMostInTurn) << use.text << ", " << world;
-      EXPECT_LE(furthest(use, "lion-cub", world, 1e-3), kMostInTurn) << use.text << ", " << world;
+    }
+    for (const char* method : {"dlion-avg", "lion-cub"}) {
+      EXPECT_LE(furthest(use, method, 2, 1e-3), kMostInTurn) << use.text << ", " << method;
     }
   }
 }
