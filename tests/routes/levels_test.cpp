@@ -84,8 +84,8 @@ float expected(const Layout& layout, std::size_t tensor, std::size_t i, int worl
   if (users == 0) return 0;
   if (sum != 0) return sum > 0 ? -1.0f : 1.0f;
   if (votes.tie == Tie::kZero) return 0;
-  const bool plus = (tie_words(kSeed, kStep, 0).at(coord / 64) >> (coord % 64)) & 1;
-  return plus ? -1.0f : 1.0f;
+  // 0 lies in cell 0, whose bit is 0, before it is inverted in every second pair of exchanges
+  return (kStep + 1) / 2 % 2 == 1 ? -1.0f : 1.0f;
 }
 
 // Levels of the test into the frames, or the integers, of a bucket.
@@ -127,6 +127,7 @@ std::vector<float> voted(Communicator& comm, const Layout& layout, const Votes& 
   ctx.seed = kSeed;
   ctx.groups = std::span(&scalars, 1);
   FlatBuffer x(layout.flat_size());
+  ctx.x = {.flat = ConstFloats(std::as_const(x).span())};
   const auto method = votes.method(layout, comm.size());
   const auto encode = [&](const Bucket& bucket, Flight& flight) {
     for (ByteBuffer& up : flight.wire(0).up) {  // lines of unused tensors are zero
