@@ -160,27 +160,15 @@ class Coordinated(Alone):
         """Joins in a thread, so that the interpreter handles signals during the wait."""
         if name != "pride_optimizer_broadcast":
             return super().call(name, *arguments)
-        answers, done = [], threading.Event()
-
-        def work():
-            try:
-                answers.append((library.call(name, *arguments), None))
-            except BaseException as error:  # raised below
-                answers.append((None, error))
-            done.set()
-
-        _in_thread(work)
+        work = _Work(lambda: library.call(name, *arguments))
         try:
-            while not done.wait(SLICE_S):
+            while not work.done(SLICE_S):
                 pass
         except BaseException as interrupt:  # Ctrl-C
             self.fail(type(interrupt).__name__)
-            done.wait()
+            work.done(None)
             raise
-        answer, error = answers[0]
-        if error is not None:
-            raise error
-        return answer
+        return work.result()
 
     def fail(self, reason):
         if self.line is not None:
