@@ -377,46 +377,30 @@ MethodOption tie_option_info(std::string tied) {
               "(2 bits down)"};
 }
 
-extern const MethodEntry kDistributedLionVote = {
-    "dlion-vote",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return make_signs(name, ctx, lion_blend, false);
-    },
-    [](int world) { return dlion_info(world, false); }};
+namespace {
 
-extern const MethodEntry kDistributedLionAverage = {
-    "dlion-avg",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return make_signs(name, ctx, lion_blend, true);
-    },
-    [](int world) { return dlion_info(world, true); }};
+template <BlendOf kBlend, bool kAverage, bool kMuon = false>
+std::unique_ptr<Method> make_method_of(const std::string& name, const MethodContext& ctx) {
+  return make_signs(name, ctx, kBlend, kAverage, kMuon);
+}
+template <MethodInfo (*kInfo)(int, bool), bool kAverage>
+MethodInfo info_of(int world) {
+  return kInfo(world, kAverage);
+}
 
+}  // namespace
+
+extern const MethodEntry kDistributedLionVote = {"dlion-vote", make_method_of<lion_blend, false>,
+                                                 info_of<dlion_info, false>};
+extern const MethodEntry kDistributedLionAverage = {"dlion-avg", make_method_of<lion_blend, true>,
+                                                    info_of<dlion_info, true>};
 extern const MethodEntry kDistributedMuonVote = {
-    "dlion-muon",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return make_signs(name, ctx, lion_blend, false, true);
-    },
-    [](int world) { return muon_info(world, false); }};
-
+    "dlion-muon", make_method_of<lion_blend, false, true>, info_of<muon_info, false>};
 extern const MethodEntry kDistributedMuonAverage = {
-    "dlion-muon-avg",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return make_signs(name, ctx, lion_blend, true, true);
-    },
-    [](int world) { return muon_info(world, true); }};
-
-extern const MethodEntry kSignumVote = {
-    "signum-vote",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return make_signs(name, ctx, signum_blend, false);
-    },
-    [](int world) { return signum_info(world, false); }};
-
-extern const MethodEntry kSignumAverage = {
-    "signum-avg",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return make_signs(name, ctx, signum_blend, true);
-    },
-    [](int world) { return signum_info(world, true); }};
+    "dlion-muon-avg", make_method_of<lion_blend, true, true>, info_of<muon_info, true>};
+extern const MethodEntry kSignumVote = {"signum-vote", make_method_of<signum_blend, false>,
+                                        info_of<signum_info, false>};
+extern const MethodEntry kSignumAverage = {"signum-avg", make_method_of<signum_blend, true>,
+                                           info_of<signum_info, true>};
 
 }  // namespace pride::methods
