@@ -301,7 +301,7 @@ void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight)
   const StepContext& outer = outer_context(ctx);
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
     flight.wires[k].unused = outer.unused;
-    mark_unused(flight.parts[k], flight.wires[k]);
+    if (space_.is_host()) mark_unused(flight.parts[k], flight.wires[k]);
   }
   outer_->encode(b, outer, flight);
   if (fragments_.delay() == 0) return;

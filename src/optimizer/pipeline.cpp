@@ -19,8 +19,9 @@ void end_bucket(Space& space, Method& method, Flight& flight, const StepContext&
   method.end_bucket(ctx, flight);
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
     Wire& wire = flight.wires[k];
-    if (wire.non_finite || wire.fault_word() == Wire::kNoTensor) continue;
-    wire.non_finite = NonFinite{ctx.rank, wire.fault_word()};
+    const std::uint32_t fault = std::exchange(wire.fault_word(), Wire::kNoTensor);
+    if (wire.non_finite || fault == Wire::kNoTensor) continue;
+    wire.non_finite = NonFinite{ctx.rank, fault};
   }
 }
 

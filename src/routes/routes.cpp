@@ -279,11 +279,15 @@ void prepare(const Part& part, const StepContext& ctx, Wire& wire) {
     down.push_back({&wire.down[j], part.down.bytes ? part.down.bytes(shard) : 0});
     if (part.up.bytes && part.up.sized) up.push_back({&wire.up[j], part.up.bytes(shard)});
   }
+  const std::byte* const before = wire.fault.span().data();
   allocate(up, *ctx.memory, wire.up_block);
   allocate(down, *ctx.memory, wire.down_block);
-  wire.fault_word() = Wire::kNoTensor;
   wire.unused = ctx.unused;
-  mark_unused(part, wire);
+  // A device may still read the frames of the step before; end_bucket() writes them after a wait.
+  if (ctx.memory->is_host() || wire.fault.span().data() != before) {
+    wire.fault_word() = Wire::kNoTensor;
+    mark_unused(part, wire);
+  }
 }
 
 void mark_unused(const Part& part, Wire& wire) {
