@@ -16,6 +16,7 @@ namespace pride {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
+constexpr std::size_t kScattered = std::size_t{1} << 16;  // bytes from which a broadcast scatters
 
 bool overlap(ConstBytes a, ConstBytes b) {
   const std::less<const std::byte*> before;
@@ -225,13 +226,31 @@ void Communicator::all_gather_v(std::span<const ConstBytes> mine, std::span<cons
   guarded("all_gather_v", [&] { gather_v(kTagAllGatherV, mine, all); });
 }
 
+// Long messages: the root scatters them, then all gather the rest, so that the root sends two times
+// their bytes at most, however many ranks there are.
 void Communicator::broadcast(Bytes bytes, int root) {
   PRIDE_CHECK(root >= 0 && root < size_, "broadcast: root ", root, " of ", size_);
+  const bool scatters = size_ > 2 && bytes.size() >= kScattered;
+  const std::size_t shard = scatters ? (bytes.size() + size_ - 1) / size_ : bytes.size();
+  const auto part = [&](int i) {
+    const std::size_t begin = scatters ? std::min(shard * i, bytes.size()) : 0;
+    return bytes.subspan(begin, std::min(shard, bytes.size() - begin));
+  };
   guarded("broadcast", [&] {
     std::vector<Outgoing> send;
-    for (const int to : rank_ == root ? others() : std::vector<int>{}) send.push_back({to, bytes});
-    const Incoming recv{root, bytes};
-    exchange(kTagBroadcast, send, {&recv, rank_ == root ? 0u : 1u});
+    for (const int to : rank_ == root ? others() : std::vector<int>{}) {
+      send.push_back({to, part(to)});
+    }
+    const Incoming mine{root, part(rank_)};
+    exchange(kTagBroadcast, send, {&mine, rank_ == root ? 0u : 1u});
+    if (!scatters) return;
+    send.clear();
+    std::vector<Incoming> rest;
+    for (const int i : others()) {
+      if (i != root) send.push_back({i, part(rank_)});
+      if (rank_ != root) rest.push_back({i, part(i)});
+    }
+    exchange(kTagBroadcast, send, rest);
   });
 }
 

@@ -41,8 +41,9 @@ std::string Messages::Operation::text() const {
 
 std::uint64_t Messages::start_send(const Address& to, std::span<const std::byte> bytes) {
   auto& [id, op] = begin({.is_send = true, .at = to, .size = bytes.size(), .source = bytes.data()});
-  sends_.push_back(&op);
-  if (first_of_its_kind(op)) send_chunks(op);
+  auto& queue = sends_[{to.process, to.mpi_tag}];
+  queue.push_back(&op);
+  if (queue.size() == 1 && send_chunks(op)) sends_.erase({to.process, to.mpi_tag});
   return id;
 }
 
@@ -71,23 +72,20 @@ int Messages::length(const Operation& op, std::size_t k) const {
   return static_cast<int>(std::min(chunk_, op.size - k * chunk_));
 }
 
-void Messages::look() {
-  look_for_messages();
-  for (std::size_t i = 0; i < sends_.size();) {
-    if (first_of_its_kind(*sends_[i]) && send_chunks(*sends_[i])) {
-      sends_.erase(sends_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
+// Messages with one process and tag keep their order: the next begins after the last chunk of the
+// one before.
+template <typename Begin>
+void Messages::advance_queues(Queues& queues, const Begin& begin) {
+  for (auto it = queues.begin(); it != queues.end();) {
+    auto& queue = it->second;
+    while (!queue.empty() && begin(*queue.front())) queue.pop_front();
+    it = queue.empty() ? queues.erase(it) : std::next(it);
   }
 }
 
-// Messages with one process and tag keep their order: the next starts after the last chunk.
-bool Messages::first_of_its_kind(const Operation& op) const {
-  const auto first = std::ranges::find_if(sends_, [&](const Operation* other) {
-    return other->at.process == op.at.process && other->at.mpi_tag == op.at.mpi_tag;
-  });
-  return *first == &op;
+void Messages::look() {
+  advance_queues(expected_, [this](Operation& op) { return begin_chunks(op); });
+  advance_queues(sends_, [this](Operation& op) { return send_chunks(op); });
 }
 
 // Starts chunks while MPI holds fewer than kWindow of this message, so that messages to all peers
@@ -104,15 +102,6 @@ bool Messages::send_chunks(Operation& op) {
     ++begun_;
   }
   return true;
-}
-
-// Receives from one process with one tag begin in the order in which they were started.
-void Messages::look_for_messages() {
-  for (auto it = expected_.begin(); it != expected_.end();) {
-    auto& queue = it->second;
-    while (!queue.empty() && begin_chunks(*queue.front())) queue.pop_front();
-    it = queue.empty() ? expected_.erase(it) : std::next(it);
-  }
 }
 
 // True if all chunks have begun. Throws if one has another size than expected.

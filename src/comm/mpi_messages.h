@@ -115,9 +115,7 @@ class Messages {
 
   Pending::Entry& begin(Operation op);
   int length(const Operation& op, std::size_t k) const;
-  void look_for_messages();
   bool begin_chunks(Operation& op);
-  bool first_of_its_kind(const Operation& op) const;
   bool send_chunks(Operation& op);
   void check_size(const Operation& op, std::size_t k, int got) const;
   bool advance(Operation& op);
@@ -126,9 +124,12 @@ class Messages {
   const std::size_t chunk_ = chunk_limit();
   std::shared_ptr<MpiFamily> family_;
   Pending pending_;
-  // receives without an arrived message, by process and tag, in the order started
-  std::map<std::pair<int, int>, std::deque<Operation*>> expected_;
-  std::vector<Operation*> sends_;  // sends with chunks that have not begun
+  // by process and tag, in the order started: receives without an arrived message, and sends with
+  // chunks that have not begun
+  using Queues = std::map<std::pair<int, int>, std::deque<Operation*>>;
+  template <typename Begin>
+  static void advance_queues(Queues& queues, const Begin& begin);
+  Queues expected_, sends_;
   std::size_t begun_ = 0;
 };
 

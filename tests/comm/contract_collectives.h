@@ -106,6 +106,11 @@ inline void broadcast_reaches_all_from_any_root(Communicator& comm) {
       expect_message(comm, bytes, root, 0);
     }
   }
+  constexpr std::size_t kScattered = (std::size_t{1} << 16) + 5;  // its parts differ in size
+  Message bytes = comm.rank() == 1 ? message(1, 0, kScattered) : Message(kScattered);
+  if (comm.size() == 1) return;
+  comm.broadcast(bytes, 1);
+  expect_message(comm, bytes, 1, 0);
 }
 
 // The steady clock is the machine's, so the ranks' readings can be compared.

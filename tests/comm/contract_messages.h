@@ -179,6 +179,15 @@ inline void traffic_is_counted_exactly(Communicator& comm) {
   comm.broadcast(mine, 0);
   const std::uint64_t sent = comm.rank() == 0 ? n - 1 : 0, received = comm.rank() == 0 ? 0 : 1;
   expect_traffic(comm, before, {sent * kBytes, sent, received * kBytes, received}, "broadcast");
+
+  const std::uint64_t shard = std::uint64_t{1} << 16, peers = n - 1;
+  Message longer(shard * n);
+  before = comm.traffic();
+  comm.broadcast(longer, 0);
+  if (n <= 2) return;
+  const std::uint64_t out = comm.rank() == 0 ? 2 * peers : n - 2;
+  const std::uint64_t in = comm.rank() == 0 ? 0 : n;
+  expect_traffic(comm, before, {out * shard, out, in * shard, in}, "long broadcast");
 }
 
 inline void bad_arguments_change_nothing(Communicator& comm) {
