@@ -9,7 +9,7 @@ static const pride_plan_facts kFacts = {.struct_size = sizeof kFacts,
                                         .world = 4,
                                         .params = 2e6,
                                         .compute_s = 1e-3,
-                                        .bytes_per_s = 1e6,
+                                        .bytes_per_s = 1e4, /* far below any machine's own */
                                         .latency_s = 1e-4,
                                         .cores = 2,
                                         .exchange_threads = 4};
@@ -23,7 +23,7 @@ static pride_plan_row planned(pride_comm* comm, const char* method, pride_plan_f
   return row;
 }
 
-/* With fast arithmetic a step is bound by the network: fewer bytes, shorter steps. */
+/* A slow network decides: fewer bytes, shorter steps. */
 static void test_networks(pride_comm* comm) {
   const pride_plan_row vote = planned(comm, "dlion-vote", kFacts);
   CHECK(strcmp(vote.route, "sharded") == 0);
@@ -32,7 +32,7 @@ static void test_networks(pride_comm* comm) {
   CHECK(dense.bytes > 30 * vote.bytes);
   CHECK(dense.overlapped_s > 10 * vote.overlapped_s);
   CHECK(dense.in_order_s >= dense.network_s);
-  CHECK(dense.network_s > 12); /* 12 MB at 1 MB/s */
+  CHECK(dense.network_s > 1200); /* 12 MB at 10 kB/s */
 }
 
 static int is_near(double expected, double actual) {
