@@ -7,7 +7,6 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -96,7 +95,6 @@ class DeviceSpace final : public Space, public LevelKernels {
   void sample_levels(std::span<const float> m, const Lines& lines, Samples at, std::span<float> out,
                      std::span<std::int8_t> q) override;
 
-  std::unique_lock<std::mutex> turn() override { return std::unique_lock(turns_); }
   void call(const std::function<void(void* stream)>& body) override;
   void begin_frames() override;
   Event record() override;
@@ -171,7 +169,6 @@ class DeviceSpace final : public Space, public LevelKernels {
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<Kept> kept_;  // shared: floats may outlive this
-  std::mutex turns_;
   std::vector<Batch> batches_;
   std::size_t n_batches_ = 0;  // in use; the others keep their memory
   // copies to frames that follow the batches

@@ -1,6 +1,7 @@
 // DeviceSpace: memory of the device, and copies of frames.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <mutex>
 
 #include "device/device_space.h"
 #include "pride/error.h"

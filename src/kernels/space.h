@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 
 #include "base/memory.h"
@@ -139,10 +138,6 @@ class Space : public Memory {
   virtual LevelKernels* levels() { return nullptr; }
 
   // ---- Order. The host does nothing here.
-
-  // Lock for threads that share the space. A thread holds it from begin_frames() to its last send()
-  // or report(), or to the end of a read.
-  virtual std::unique_lock<std::mutex> turn() { return {}; }
 
   using Event = std::uint64_t;
   // Queues the caller's own work on the device's memory. REQUIRES: not the host.

@@ -130,8 +130,13 @@ std::vector<Part> LionCub::vote_parts(const Bucket& b, int bits, int voters) con
 
 // --- Worker: levels of the blend, momenta that are due, samples. ---------------------------------
 
-void LionCub::prepare(Communicator& c, const StepContext& ctx, GradientView g) {
-  quantiser_.prepare(space_, c, *this, ctx, g, m_.span(), error());
+void LionCub::prepare(const StepContext& ctx, GradientView g, Wire& before) {
+  quantiser_.prepare(space_, ctx, g, m_.span(), error(), before);
+  if (!space_.is_host() && !quantiser_.before()) quantiser_.place_steps(space_, plan_.bits);
+}
+
+void LionCub::take_before(const StepContext&, const Wire& before) {
+  quantiser_.take_before(before);
   if (!space_.is_host()) quantiser_.place_steps(space_, plan_.bits);
 }
 

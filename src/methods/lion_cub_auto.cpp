@@ -72,8 +72,11 @@ class LionCubAuto final : public Method {
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return cub_.parts(b, round);
   }
-  void prepare(Communicator& c, const StepContext& ctx, GradientView g) override {
-    cub_.prepare(c, ctx, g);
+  void prepare(const StepContext& ctx, GradientView g, Wire& before) override {
+    cub_.prepare(ctx, g, before);
+  }
+  void take_before(const StepContext& ctx, const Wire& before) override {
+    cub_.take_before(ctx, before);
   }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     if (!chosen_) seen_[b.index] = b;

@@ -12,7 +12,6 @@
 #include "base/state_table.h"
 #include "base/step.h"
 #include "kernels/space.h"
-#include "pride/communicator.h"
 #include "pride/device.h"
 #include "pride/diagnostics.h"
 #include "pride/nodes.h"
@@ -67,9 +66,11 @@ class Method : public Server {
   virtual Protocol protocol(const Round& round) const = 0;
   virtual std::vector<Part> parts(const Bucket& bucket, const Round& round) const = 0;
 
-  // Worker, before any bucket is encoded, if the protocol requires it: local arithmetic over the
-  // whole gradient, and the part `before`. Collective.
-  virtual void prepare(Communicator&, const StepContext&, GradientView /*grad*/) {}
+  // Worker, with Protocol::whole_gradient, before any bucket is encoded: local arithmetic over the
+  // whole gradient. With Protocol::before it also fills that part's frames, and take_before() gets
+  // their result.
+  virtual void prepare(const StepContext&, GradientView /*grad*/, Wire& /*before*/) {}
+  virtual void take_before(const StepContext&, const Wire& /*before*/) {}
 
   // Worker, with Protocol::by_tensor: local work that needs a whole tensor. Called when its
   // gradient is complete, before any bucket with a part of it is encoded. Not called for unused

@@ -155,12 +155,11 @@ float Quantiser::step_of(float c, int largest) const {
   return top / static_cast<float>(largest);
 }
 
-void Quantiser::prepare(Space& space, Communicator& comm, const Server& server,
-                        const StepContext& ctx, GradientView g, std::span<const float> m,
-                        std::span<const float> e) {
+void Quantiser::prepare(Space& space, const StepContext& ctx, GradientView g,
+                        std::span<const float> m, std::span<const float> e, Wire& before) {
   const Flat flat{g, m, e};
   space.is_host() ? measure_on_host(ctx, flat) : measure_on_device(space, ctx, flat);
-  if (shared_) shared_->share(comm, server, ctx, scales_);
+  if (shared_) shared_->write(scales_, before);
 }
 
 void Quantiser::measure_on_host(const StepContext& ctx, const Flat& flat) {

@@ -44,14 +44,15 @@ class Quantiser {
 
   const QuantiserOptions& options() const noexcept { return options_; }
 
-  // The exchange of prepare(), if any, and its server half.
+  // The part that makes scales equal on all ranks, if any, and its server half.
   std::optional<Part> before() const;
   void serve(const Ballots& up, Reply& reply) const { shared_->serve(up, reply); }
 
   // Scales of this step, for granularities other than kBlock. `m` and `e` (error feedback; may be
-  // empty) are flat. Collective with `shared`.
-  void prepare(Space& space, Communicator& comm, const Server& server, const StepContext& ctx,
-               GradientView g, std::span<const float> m, std::span<const float> e);
+  // empty) are flat. With `shared` they go to `before`, and take_before() gets the common ones.
+  void prepare(Space& space, const StepContext& ctx, GradientView g, std::span<const float> m,
+               std::span<const float> e, Wire& before);
+  void take_before(const Wire& before) { shared_->read(before, scales_); }
 
   struct Buffers {
     GradientView g;  // of all tensors; the other buffers are the piece's

@@ -30,7 +30,6 @@ void Quantiser::check_device(const std::string& method, Space& space) const {
 
 // Copies the sums of all tensors at once, then adds them as measure() does.
 void Quantiser::measure_on_device(Space& space, const StepContext& ctx, const Flat& flat) {
-  const auto turn = space.turn();
   space.begin_frames();
   std::size_t n_sums = 0;
   for (std::size_t t = 0; t < layout_.tensors().size(); ++t) n_sums += sums_of(t);
@@ -63,7 +62,6 @@ std::size_t Quantiser::sums_of(std::size_t tensor) const {
 }
 
 void Quantiser::place_steps(Space& space, int bits) {
-  const auto turn = space.turn();
   const std::size_t n = scales_.size();
   if (!steps_) steps_ = space.zeros(n);
   // the device has read the last ones: measure_on_device() has waited for it

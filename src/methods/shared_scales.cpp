@@ -43,15 +43,14 @@ Part SharedScales::part() const {
   return part;
 }
 
-void SharedScales::share(Communicator& comm, const Server& server, const StepContext& ctx,
-                         std::span<float> scales) {
-  const Part part = this->part();
-  pride::prepare(part, ctx, wire_);
-  const auto frame = wire_.up[0].span();
+void SharedScales::write(std::span<const float> scales, Wire& wire) const {
+  const auto frame = wire.up[0].span();
   std::ranges::fill(frame.subspan(kHeaderBytes), std::byte{0});
   std::ranges::copy(scales, scales_in(frame.data(), n_).begin());
-  exchange(comm, server, part, ctx, {}, scratch_, wire_);
-  std::ranges::copy(scales_in(wire_.down[0].span().data(), n_), scales.begin());
+}
+
+void SharedScales::read(const Wire& wire, std::span<float> scales) const {
+  std::ranges::copy(scales_in(wire.down[0].span().data(), n_), scales.begin());
 }
 
 void SharedScales::serve(const Ballots& up, Reply& reply) const {

@@ -17,16 +17,14 @@ class SharedScales {
   static constexpr int kPart = 100;  // id of its part
   Part part() const;
 
-  // Replaces this rank's scales by the common ones. REQUIRES: n scales, finite, not negative.
-  void share(Communicator& comm, const Server& server, const StepContext& ctx,
-             std::span<float> scales);
+  // This rank's scales, which are n, finite and not negative; and the common ones.
+  void write(std::span<const float> scales, Wire& wire) const;
   void serve(const Ballots& up, Reply& reply) const;
+  void read(const Wire& wire, std::span<float> scales) const;
 
  private:
   Rule rule_;
   std::size_t n_;
-  Scratch scratch_;
-  Wire wire_;
 };
 
 }  // namespace pride::methods

@@ -51,7 +51,7 @@ class SparseMethod : public Method {
   }
 
   // A rank with a bad gradient neither accumulates nor sends: its residual stays finite.
-  void prepare(Communicator&, const StepContext& ctx, GradientView g) override {
+  void prepare(const StepContext& ctx, GradientView g, Wire&) override {
     mask_.assign(layout_.flat_size() / 64, 0);
     non_finite_.reset();
     for (std::size_t t = 0; t < layout_.tensors().size() && !non_finite_; ++t) {

@@ -42,7 +42,7 @@ class TernGrad final : public Method {
   }
 
   // s_i = max |clip(g_i)| of each tensor;  s = max over ranks
-  void prepare(Communicator& c, const StepContext& ctx, GradientView g) override {
+  void prepare(const StepContext& ctx, GradientView g, Wire& before) override {
     non_finite_.reset();
     for (std::size_t t = 0; t < scales_.size(); ++t) {
       const TensorSlot& slot = layout_.tensors()[t];
@@ -50,7 +50,10 @@ class TernGrad final : public Method {
       if (ctx.is_unused(t)) continue;
       measure(g.read(t, slot.offset, slot.offset + slot.n, room_), t, ctx.rank);
     }
-    shared_.share(c, *this, ctx, scales_);
+    shared_.write(scales_, before);
+  }
+  void take_before(const StepContext&, const Wire& before) override {
+    shared_.read(before, scales_);
   }
 
   // t = s sign(g) b,  b = 1 with probability |clip(g)| / s

@@ -13,9 +13,10 @@
 namespace pride {
 
 Central::Central(const Layout& layout, Method& method, std::span<const Bucket> buckets,
-                 const OptimizerOptions& options)
+                 Space& space, const OptimizerOptions& options)
     : layout_(layout),
       method_(method),
+      step_(method, buckets, space),
       options_(options),
       client_(options.coordinator),
       rounds_(method, buckets),
@@ -73,12 +74,11 @@ void Central::take_results(const RoundRecord& record, StepContext& ctx, std::spa
   rounds_.for_parts(ctx, [&](std::size_t b, std::size_t k, const Part& part, const Shard& shard) {
     const std::size_t head = part.down.bytes(shard), body = part.down.body_bytes(shard);
     Wire& wire = flights[b].wires[k];
-    wire.down.resize(1);
-    wire.down[0].resize(head);
+    wire.down[0].resize(head);  // which may depend on the voters
     std::ranges::copy(rest.first(head), wire.down[0].span().begin());
-    if (body > 0 && wire.down_body.empty()) {  // the step was not encoded
+    if (body > 0 && wire.down_body[0].empty()) {  // the step was not encoded
       wire.room.resize(body);
-      wire.down_body = {wire.room.span()};
+      wire.down_body[0] = wire.room.span();
     }
     if (body > 0) std::ranges::copy(rest.subspan(head, body), wire.down_body[0].begin());
     rest = rest.subspan(head + body);
@@ -91,15 +91,9 @@ void Central::apply(View x, const RoundRecord& record) {
   ctx.rank = voter_.number;
   ctx.unused = unused;
   static_cast<Round&>(ctx) = {.step = record.step, .central = true};
-  const auto buckets = rounds_.buckets();
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    replayed_[b].parts = method_.parts(buckets[b], ctx);
-    replayed_[b].wires.resize(replayed_[b].parts.size());
-  }
+  for (std::size_t b = 0; b < step_.size(); ++b) step_.expect(b, ctx, replayed_[b]);
   take_results(record, ctx, replayed_);
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    method_.replay(buckets[b], replayed_[b], ctx, x);
-  }
+  for (std::size_t b = 0; b < step_.size(); ++b) step_.replay(b, replayed_[b], ctx, x);
 }
 
 void Central::replay(View x, std::int64_t round, std::span<const std::byte> bytes,

@@ -21,7 +21,7 @@ class Central {
  public:
   // All must outlive this object. For replay() alone options.coordinator may be null. Throws
   // InvalidArgument if a coordinator cannot serve the method.
-  Central(const Layout& layout, Method& method, std::span<const Bucket> buckets,
+  Central(const Layout& layout, Method& method, std::span<const Bucket> buckets, Space& space,
           const OptimizerOptions& options);
 
   std::int64_t period() const noexcept { return rounds_.period(); }
@@ -62,6 +62,7 @@ class Central {
 
   const Layout& layout_;
   Method& method_;
+  BucketStep step_;
   const OptimizerOptions& options_;
   std::shared_ptr<CoordinatorClient> client_;
   CentralRound rounds_;

@@ -74,6 +74,7 @@ Follower::Follower(Layout layout, const OptimizerOptions& options, int voters, S
   buckets_ =
       make_buckets(layout_, options.bucket_coords, voters, protocol.alignment, protocol.cuts);
   flights_.resize(buckets_.size());
+  step_.emplace(*method_, buckets_, space_);
 }
 
 std::size_t Follower::bytes(const Round& round) const {
@@ -116,7 +117,7 @@ void Follower::apply(const Parameters& params, std::span<const bool> frozen, con
   take(ctx, results);
   parameters_.place(params, "apply_results");
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    method_->replay(buckets_[b], flights_[b], ctx, parameters_.view());
+    step_->replay(b, flights_[b], ctx, parameters_.view());
   }
   applied_ = space_.record();
 }
@@ -130,29 +131,25 @@ void Follower::take(const StepContext& ctx, std::span<const std::byte> results) 
   space_.wait(applied_);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     Flight& flight = flights_[b];
-    flight.parts = method_->parts(buckets_[b], ctx);
-    flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
+    step_->expect(b, ctx, flight);
     for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-      const Part& part = flight.parts[k];
       auto& down = flight.wires[k].down;
-      down.resize(part.shards.size());
       for (std::size_t j = 0; j < down.size(); ++j) {
-        const std::size_t n = part.down.bytes(part.shards[j]);
-        take_frame(part, j, ctx, results.first(n), down[j]);
-        results = results.subspan(n);
+        const auto to = down[j].span();
+        take_frame(flight.parts[k], j, ctx, results.first(to.size()), to);
+        results = results.subspan(to.size());
       }
     }
   }
 }
 
 void Follower::take_frame(const Part& part, std::size_t shard, const StepContext& ctx,
-                          std::span<const std::byte> result, ByteBuffer& out) {
-  out.resize(result.size(), space_);
-  std::ranges::copy(result, out.span().begin());
+                          std::span<const std::byte> result, std::span<std::byte> out) {
+  std::ranges::copy(result, out.begin());
   const std::string where =
       concat("results for '", first_name(layout_), "' and on, step ", ctx.step + 1, ": ",
              part.down.name, " frames of bucket ", part.bucket);
-  const Frame frame{out.span()};
+  const Frame frame{out};
   const auto bad = open(frame, header_of(part, shard, ctx, layout_), where);
   if (bad) throw CommError(concat(where, ": tensor ", bad->tensor, " is not finite"));
   check_payload(part.down, {frame, part.shards[shard], static_cast<int>(shard), where}, true);

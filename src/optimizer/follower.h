@@ -5,12 +5,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/bucket.h"
-#include "methods/method.h"
+#include "optimizer/bucket_step.h"
 #include "optimizer/placed_parameters.h"
 #include "pride/optimizer.h"
 
@@ -48,12 +49,13 @@ class Follower {
   void check(const Parameters& params, std::span<const bool> frozen) const;
   void take(const StepContext& ctx, std::span<const std::byte> results);
   void take_frame(const Part& part, std::size_t shard, const StepContext& ctx,
-                  std::span<const std::byte> result, ByteBuffer& out);
+                  std::span<const std::byte> result, std::span<std::byte> out);
 
   Layout layout_;
   Space& space_;
   std::unique_ptr<Method> method_;  // its state is not allocated
   std::vector<Bucket> buckets_;
+  std::optional<BucketStep> step_;
   PlacedParameters parameters_;
   std::vector<char> unused_, frozen_;  // by tensor
   std::vector<Flight> flights_;        // by bucket

@@ -156,7 +156,8 @@ void Optimizer::Impl::join() {
 void Optimizer::Impl::replay(std::span<const std::byte> record) {
   PRIDE_CHECK(world() == 1, "optimizer: replay() on a communicator of size ", world(),
               ", must be 1");
-  if (!central && !shadow) shadow = std::make_unique<Central>(layout, *method, buckets, options);
+  if (!central && !shadow)
+    shadow = std::make_unique<Central>(layout, *method, buckets, space, options);
   Central& rounds = central ? *central : *shadow;
   const std::int64_t round = steps_done / rounds.period();
   rounds.replay(parameters->view(), round, record, concat("replay of round ", round));

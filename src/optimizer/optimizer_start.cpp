@@ -135,7 +135,7 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   if (!options.coordinator) return;
   check_coordinator(user_comm);
   options.overlap = false;  // all buckets of a step are one ballot
-  central = std::make_unique<Central>(layout, *method, buckets, options);
+  central = std::make_unique<Central>(layout, *method, buckets, space, options);
 }
 
 void Optimizer::Impl::check_virtual_workers(const Communicator& user_comm) const {

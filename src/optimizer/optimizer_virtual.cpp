@@ -52,7 +52,7 @@ void Optimizer::Impl::hand_over(int worker, const Parameters& params, const Grad
   }
   guarded([&] {
     space.after(options.stream);
-    workers->hand_over(worker, ctx, unused, view, *comms.front());
+    workers->hand_over(worker, ctx, unused, view);
     space.before(options.stream);  // the next worker's gradients may overwrite these
   });
 }

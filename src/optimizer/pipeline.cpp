@@ -10,25 +10,11 @@
 
 namespace pride {
 
-void end_bucket(Space& space, Method& method, Flight& flight, const StepContext& ctx) {
-  if (flight.parts.empty()) return;
-  space.wait(flight.encoded);
-  for (std::size_t k = 0; k < flight.parts.size() && !space.is_host(); ++k) {
-    mark_unused(flight.parts[k], flight.wires[k]);  // a device's copy may have changed them
-  }
-  method.end_bucket(ctx, flight);
-  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-    Wire& wire = flight.wires[k];
-    const std::uint32_t fault = std::exchange(wire.fault_word(), Wire::kNoTensor);
-    if (wire.non_finite || fault == Wire::kNoTensor) continue;
-    wire.non_finite = NonFinite{ctx.rank, fault};
-  }
-}
-
 Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
                    Method& method, std::span<const Bucket> buckets, const Nodes& nodes,
                    bool overlap, Space& space, SumOfParts sum_of_parts)
     : caller_(caller),
+      step_(method, buckets, space),
       method_(method),
       space_(space),
       buckets_(buckets),
@@ -158,7 +144,13 @@ std::optional<NonFinite> Pipeline::run_step() {
   if (protocol_.whole_gradient) {
     // nothing is encoded yet, so the threads have nothing to do and their communicators are free
     const Stopwatch watch(timing_.encode_s);
-    method_.prepare(*lanes_.front().comm, *ctx_, grads_);
+    step_.prepare(*ctx_, grads_, protocol_.before);
+    if (protocol_.before) {
+      Lane& lane = lanes_.front();
+      pride::exchange(*lane.comm, method_, *protocol_.before, *ctx_, {}, lane.scratch,
+                      step_.before());
+      step_.take_before(*ctx_);
+    }
   }
   for (std::size_t b = 0; overlap_ && b < window_; ++b) {
     if (encoded_[b] == 0) encode(b);
@@ -185,15 +177,7 @@ void Pipeline::encode(std::size_t bucket) {
   {
     const Stopwatch watch(timing_.encode_s);
     Flight& flight = late ? late_[bucket].flight : flight_of(bucket);
-    flight.grad = grads_;
-    flight.non_finite.reset();
-    flight.parts = method_.parts(buckets_[bucket], *ctx_);
-    flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
-    for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-      prepare(flight.parts[k], late ? *late_[bucket].ctx : *ctx_, flight.wires[k]);
-    }
-    method_.encode(buckets_[bucket], *ctx_, flight);
-    flight.encoded = space_.record();
+    step_.encode(bucket, *ctx_, grads_, flight, late ? late_[bucket].ctx : nullptr);
   }
   encoded_[bucket] = 1;
   if (delay_ > 0 && !late) return;  // a local step
@@ -236,7 +220,7 @@ void Pipeline::exchange(Lane& lane, std::size_t bucket) {
   reporting(
       [&] {
         const Traffic before = lane.comm->traffic();
-        end_bucket(space_, method_, flight, ctx);
+        step_.complete(ctx, flight);
         for (std::size_t k = 0; k < flight.parts.size() && !flight.non_finite; ++k) {
           pride::exchange(*lane.comm, method_, flight.parts[k], ctx, nodes_, lane.scratch,
                           flight.wires[k]);
@@ -260,21 +244,8 @@ void Pipeline::apply(std::size_t bucket) {
   const Stopwatch watch(timing_.apply_s);
   const Flight& flight = flight_of(bucket);
   if (keep_results_) keep_results_(flight);
-  if (results_ == Results::kReplay) {
-    method_.replay(buckets_[bucket], flight, *ctx_, params_);
-    return;
-  }
-  method_.apply(buckets_[bucket], flight, *ctx_, params_);
-  settle(flight);
-}
-
-void Pipeline::settle(const Flight& flight) {
-  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-    const std::span<const Shard> shards = flight.parts[k].shards;
-    const auto pending = flight.wires[k].pending.floats();
-    const std::size_t mine = shards.size() == 1 ? 0 : static_cast<std::size_t>(caller_.rank());
-    if (!pending.empty()) method_.settle(flight.parts[k], shards[mine], pending);
-  }
+  if (results_ == Results::kReplay) return step_.replay(bucket, flight, *ctx_, params_);
+  step_.apply(bucket, flight, *ctx_, params_);
 }
 
 std::optional<NonFinite> Pipeline::run_in_order() {
@@ -303,7 +274,7 @@ std::optional<NonFinite> Pipeline::run_as_one() {
   std::optional<NonFinite> first;
   for (std::size_t b = 0; b < buckets_.size(); ++b) encode(b);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    end_bucket(space_, method_, flights_[b], *ctx_);
+    step_.complete(*ctx_, flights_[b]);
     if (!first) first = flights_[b].non_finite;
     for (std::size_t k = 0; k < flights_[b].parts.size() && !first; ++k) {
       first = flights_[b].wires[k].non_finite;

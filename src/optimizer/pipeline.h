@@ -16,18 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "methods/method.h"
+#include "optimizer/bucket_step.h"
 #include "pride/communicator.h"
 
 namespace pride {
-
-// Sum of squares of a step's mean gradient. Every rank has that gradient, so nothing is sent.
-// REQUIRES: Protocol::mean_gradient, and a flight for each bucket, exchanged.
-double mean_gradient_squares(const Method& method, std::span<const Bucket> buckets,
-                             std::span<const Flight> flights);
-
-// Waits until a bucket's frames are complete, then sets the non-finite flags that kernels found.
-void end_bucket(Space& space, Method& method, Flight& flight, const StepContext& ctx);
 
 class Pipeline {
  public:
@@ -146,7 +138,6 @@ class Pipeline {
   void run_late();
   void begin_late();
   void arrive(const Sent& sent);
-  void settle(const Flight& flight);
   std::optional<NonFinite> apply_as_they_arrive();
   std::optional<NonFinite> apply_held();
   void exchange_loop(Lane& lane);
@@ -159,6 +150,7 @@ class Pipeline {
   void abandon(std::string_view why) noexcept;
 
   Communicator& caller_;
+  BucketStep step_;
   Method& method_;
   Space& space_;
   std::span<const Bucket> buckets_;

@@ -3,33 +3,17 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/kernels.h"
 #include "optimizer/pipeline.h"
 #include "optimizer/reporting.h"
 
 namespace pride {
-
-// Sums words of 64 coordinates in the order of the layout, so that the sum does not depend on the
-// buckets. Bucket 0 is the layout's end.
-double mean_gradient_squares(const Method& method, std::span<const Bucket> buckets,
-                             std::span<const Flight> flights) {
-  double squares = 0;
-  for (std::size_t b = buckets.size(); b-- > 0;) {
-    method.visit_mean_gradient(buckets[b], flights[b], [&](std::span<const float> g) {
-      for (std::size_t i = 0; i < g.size(); i += kAlignment) {
-        squares += kernels::sum_squares(g.subspan(i, kAlignment));
-      }
-    });
-  }
-  return squares;
-}
 
 // Ends a held step, after all buckets were exchanged. `first`: the non-finite flag, if any.
 std::optional<NonFinite> Pipeline::end_held(std::optional<NonFinite> first) {
   std::array<double, 2> sums = {0, first ? 1.0 : 0.0};
   if (clip_ > 0 && !first) {
     const Stopwatch watch(timing_.apply_s);
-    sums[0] = mean_gradient_squares(method_, buckets_, flights_);
+    sums[0] = step_.mean_squares(flights_);
   }
   if (sum_of_parts_) {
     const Stopwatch watch(timing_.exchange_s);

@@ -53,7 +53,7 @@ void Pipeline::run_late() {
   rethrow_error();
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Stopwatch watch(timing_.apply_s);
-    method_.apply(buckets_[b], flight_of(b), *ctx_, params_);
+    step_.apply(b, flight_of(b), *ctx_, params_);
   }
 }
 
@@ -69,8 +69,7 @@ void Pipeline::arrive(const Sent& sent) {
     const auto& [flight, ctx, traffic] = late_[b];
     traffic_ = traffic_ + traffic;
     if (bad) continue;
-    method_.arrive(buckets_[b], flight, sent.ctx);
-    settle(flight);
+    step_.arrive(b, flight, sent.ctx);
   }
   if (bad) method_.drop(sent.ctx, *bad);
 }

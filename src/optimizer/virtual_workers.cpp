@@ -2,21 +2,14 @@
 #include "optimizer/virtual_workers.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <deque>
 
+#include "base/parallel.h"
 #include "methods/registry.h"
 #include "optimizer/reporting.h"
-#include "pride/comm/thread_comm.h"
-#include "pride/error.h"
 
 namespace pride {
-namespace {
-
-// Workers prepare and encode between messages, so a long wait does not mean that one hangs.
-constexpr std::chrono::hours kNoTimeout{24 * 365};
-
-}  // namespace
 
 VirtualWorkers::VirtualWorkers(const Layout& layout, const OptimizerOptions& options, Method& first,
                                std::span<const Bucket> buckets, Space& space)
@@ -30,6 +23,7 @@ VirtualWorkers::VirtualWorkers(const Layout& layout, const OptimizerOptions& opt
       w.method = w.own.get();
       w.method->state().allocate_beside(first.state());
     }
+    w.step.emplace(*w.method, buckets, space);
     w.flights.resize(buckets.size());
   }
 }
@@ -37,7 +31,6 @@ VirtualWorkers::VirtualWorkers(const Layout& layout, const OptimizerOptions& opt
 std::size_t VirtualWorkers::frame_bytes() const {
   std::size_t bytes = 0;
   for (const Worker& w : workers_) {
-    bytes += w.scratch.capacity_bytes();
     for (const Flight& flight : w.flights) bytes += flight.capacity_bytes();
   }
   return bytes;
@@ -67,7 +60,7 @@ View VirtualWorkers::sink() {
 // --- A worker's gradients. -----------------------------------------------------------------------
 
 void VirtualWorkers::hand_over(int worker, const StepContext& ctx, std::span<const char> unused,
-                               GradientView grads, Communicator& alone) {
+                               GradientView grads) {
   if (std::ranges::none_of(workers_, &Worker::handed_over)) timing_ = {};
   const Stopwatch watch(timing_.encode_s);
   Worker& w = workers_[static_cast<std::size_t>(worker)];
@@ -85,11 +78,11 @@ void VirtualWorkers::hand_over(int worker, const StepContext& ctx, std::span<con
   }
   w.handed_over = true;
   if (shares) return;
-  if (protocol_.whole_gradient) w.method->prepare(alone, w.ctx, w.grads);
+  if (protocol_.whole_gradient) w.step->prepare(w.ctx, w.grads, std::nullopt);
   encode(w);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {  // local steps
     if (protocol_.delay == 0 && !w.flights[b].parts.empty()) continue;
-    w.method->apply(buckets_[b], w.flights[b], w.ctx, sink());
+    w.step->apply(b, w.flights[b], w.ctx, sink());
   }
 }
 
@@ -107,16 +100,7 @@ void VirtualWorkers::keep_gradient(Worker& w) {
 
 void VirtualWorkers::encode(Worker& w) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    Flight& flight = w.flights[b];
-    flight.grad = w.grads;
-    flight.non_finite.reset();
-    flight.parts = w.method->parts(buckets_[b], w.ctx);
-    flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
-    for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-      prepare(flight.parts[k], w.ctx, flight.wires[k]);
-    }
-    w.method->encode(buckets_[b], w.ctx, flight);
-    flight.encoded = space_.record();
+    w.step->encode(b, w.ctx, w.grads, w.flights[b]);
   }
   w.method->end_encode(w.ctx);
 }
@@ -130,11 +114,9 @@ std::optional<NonFinite> VirtualWorkers::finish(View x, double clip) {
   }
   std::optional<NonFinite> bad;
   if (protocol_.exchanges) {
+    if (protocol_.before) share();
     const Stopwatch watch(timing_.exchange_s);
-    run_world(size(), [this](Communicator& comm) {
-      exchange(comm, workers_[static_cast<std::size_t>(comm.rank())]);
-    });
-    bad = first_non_finite();
+    bad = exchange();
   }
   const Stopwatch watch(timing_.apply_s);
   grad_norm_ = 0;
@@ -150,37 +132,84 @@ std::optional<NonFinite> VirtualWorkers::finish(View x, double clip) {
   return bad;
 }
 
-void VirtualWorkers::exchange(Communicator& comm, Worker& w) {
-  comm.set_timeout(kNoTimeout);
-  if (protocol_.before) {
-    w.method->prepare(comm, w.ctx, w.grads);
-    const auto turn = space_.turn();  // workers have threads of their own here
-    encode(w);
-  }
-  for (Flight& flight : w.flights) {
-    end_bucket(space_, *w.method, flight, w.ctx);
-    for (std::size_t k = 0; k < flight.parts.size() && !flight.non_finite; ++k) {
-      pride::exchange(comm, *w.method, flight.parts[k], w.ctx, nodes_, w.scratch, flight.wires[k]);
-      flight.non_finite = flight.wires[k].non_finite;
-    }
-    // only worker 0 applies the result, which is the same on all workers; page-locked memory is
-    // slow to allocate and stays
-    if (protocol_.same_apply && w.ctx.rank > 0 && space_.is_host()) flight.wires.clear();
-  }
-  w.traffic = comm.traffic();
+// The exchange of Protocol::before, after which all encode.
+void VirtualWorkers::share() {
+  const Stopwatch watch(timing_.encode_s);
+  for (Worker& w : workers_) w.step->prepare(w.ctx, w.grads, protocol_.before);
+  InProcess all(*protocol_.before, ranks([](Worker& w) -> Wire& { return w.step->before(); }), {});
+  all.begin();
+  all.serve(0);
+  all.end(true);
+  for (Worker& w : workers_) w.step->take_before(w.ctx);
+  for_workers([this](Worker& w) { encode(w); });
 }
 
-// The flag is the same on all workers.
-std::optional<NonFinite> VirtualWorkers::first_non_finite() const {
+// Moves the frames of all buckets, part by part, as ranks do. Returns the first flag.
+std::optional<NonFinite> VirtualWorkers::exchange() {
+  for_workers([](Worker& w) {
+    for (Flight& flight : w.flights) w.step->complete(w.ctx, flight);
+  });
+  std::size_t k = 0;
+  while (exchange_parts(k)) ++k;
   for (const Flight& flight : workers_.front().flights) {
     if (flight.non_finite) return flight.non_finite;
   }
   return std::nullopt;
 }
 
+// Part k of each bucket that has one and no flag. Returns whether a bucket has more parts.
+bool VirtualWorkers::exchange_parts(std::size_t k) {
+  struct Task {
+    InProcess* part;
+    std::size_t number;
+  };
+  std::deque<InProcess> parts;
+  std::vector<Task> tasks;
+  bool more = false;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Flight& flight = workers_.front().flights[b];
+    if (k >= flight.parts.size() || flight.non_finite) continue;
+    more = more || k + 1 < flight.parts.size();
+    InProcess& part = parts.emplace_back(
+        flight.parts[k], ranks([&](Worker& w) -> Wire& { return w.flights[b].wires[k]; }), nodes_);
+    if (part.begin()) {  // nothing more of this bucket is exchanged
+      parts.pop_back();
+      continue;
+    }
+    for (std::size_t i = 0; i < part.tasks(); ++i) tasks.push_back({&part, i});
+  }
+  run_parallel(tasks.size(), [&](std::size_t i) { tasks[i].part->serve(tasks[i].number); });
+  for (InProcess& part : parts) part.end(!protocol_.same_apply);
+  for (Worker& w : workers_) {
+    for (Flight& flight : w.flights) {
+      if (k < flight.parts.size() && !flight.non_finite) {
+        flight.non_finite = flight.wires[k].non_finite;
+      }
+    }
+  }
+  return more;
+}
+
+template <typename WireOf>
+std::vector<InProcess::Rank> VirtualWorkers::ranks(const WireOf& wire_of) {
+  std::vector<InProcess::Rank> ranks;
+  for (Worker& w : workers_) ranks.push_back({*w.method, w.ctx, wire_of(w), w.traffic});
+  return ranks;
+}
+
+// A device has one queue, and the workers' work on it one order.
+template <typename Body>
+void VirtualWorkers::for_workers(const Body& body) {
+  if (space_.is_host()) {
+    run_parallel(workers_.size(), [&](std::size_t i) { body(workers_[i]); });
+  } else {
+    std::ranges::for_each(workers_, body);
+  }
+}
+
 void VirtualWorkers::clip_mean(double limit) {
   Worker& first = workers_.front();
-  grad_norm_ = std::sqrt(mean_gradient_squares(*first.method, buckets_, first.flights));
+  grad_norm_ = std::sqrt(first.step->mean_squares(first.flights));
   if (grad_norm_ <= limit) return;
   for (Worker& w : workers_) w.ctx.grad_scale = static_cast<float>(limit / grad_norm_);
 }
@@ -213,31 +242,18 @@ void VirtualWorkers::take_result(std::size_t bucket, View x) {
   }
   for (Worker& w : workers_) {
     at = 0;
-    if (w.ctx.rank > 0) {
+    if (w.ctx.rank > 0 && !protocol_.same_apply) {
       for_shared(bucket, x, [&](Floats values) {
         space_.copy(shared_.span().subspan(at, values.size()), values);
         at += values.size();
       });
     }
-    if (protocol_.delay > 0) {
-      w.method->arrive(buckets_[bucket], w.flights[bucket], w.ctx);
+    if (protocol_.same_apply && w.ctx.rank > 0) {
+      w.step->settle(w.flights[bucket], w.ctx.rank);
+    } else if (protocol_.delay > 0) {
+      w.step->arrive(bucket, w.flights[bucket], w.ctx);
     } else {
-      w.method->apply(buckets_[bucket], w.flights[bucket], w.ctx, x);
-    }
-    if (protocol_.same_apply) break;
-  }
-  settle(bucket);
-}
-
-// The servers of the bucket's shards commit their state.
-void VirtualWorkers::settle(std::size_t bucket) {
-  for (Worker& w : workers_) {
-    const Flight& flight = w.flights[bucket];
-    for (std::size_t k = 0; k < std::min(flight.parts.size(), flight.wires.size()); ++k) {
-      const std::span<const Shard> shards = flight.parts[k].shards;
-      const auto pending = flight.wires[k].pending.floats();
-      const std::size_t mine = shards.size() == 1 ? 0 : static_cast<std::size_t>(w.ctx.rank);
-      if (!pending.empty()) w.method->settle(flight.parts[k], shards[mine], pending);
+      w.step->apply(bucket, w.flights[bucket], w.ctx, x);
     }
   }
 }

@@ -11,18 +11,18 @@
 
 #include "methods/method.h"
 #include "optimizer/pipeline.h"
-#include "pride/communicator.h"
 #include "pride/flat_buffer.h"
 #include "pride/layout.h"
 #include "pride/optimizer.h"
+#include "routes/in_process.h"
 
 namespace pride {
 
 constexpr int kMostVirtualWorkers = 1024;  // the limit of a world of threads
 
-// In a step each worker encodes when its gradients are handed over. Then all frames travel by the
-// method's own routes in a world of threads, so that bits and counted bytes are those of N ranks,
-// and the results are applied once.
+// In a step each worker encodes when its gradients are handed over. Then the servers of the
+// method's own routes serve all frames in memory, so that bits and counted bytes are those of N
+// ranks, and the results are applied once.
 class VirtualWorkers {
  public:
   // All must outlive this object. `first` is the method of worker 0, whose state is allocated.
@@ -40,9 +40,9 @@ class VirtualWorkers {
   std::size_t frame_bytes() const;
 
   // Encodes a worker's gradients, whose memory is free afterwards. `ctx` is that of all workers,
-  // except rank and unused tensors; what it points at must live until finish(). `alone`: of size 1.
+  // except rank and unused tensors; what it points at must live until finish().
   void hand_over(int worker, const StepContext& ctx, std::span<const char> unused,
-                 GradientView grads, Communicator& alone);
+                 GradientView grads);
 
   // Exchanges, and applies unless a gradient is not finite. Afterwards x are the common parameters.
   // REQUIRES: all workers have handed over. `clip`: as for Pipeline::begin().
@@ -64,23 +64,27 @@ class VirtualWorkers {
   struct Worker {
     std::unique_ptr<Method> own;  // null for worker 0
     Method* method = nullptr;
+    std::optional<BucketStep> step;
     bool handed_over = false;
     StepContext ctx;
     std::vector<char> unused;
     FlatBuffer kept;  // its gradient, if the method reads it later
     GradientView grads;
     std::vector<Flight> flights;  // by bucket
-    Scratch scratch;
     Traffic traffic;
   };
 
   void keep_gradient(Worker& w);
   void encode(Worker& w);
-  void exchange(Communicator& comm, Worker& w);
-  std::optional<NonFinite> first_non_finite() const;
+  void share();
+  std::optional<NonFinite> exchange();
+  bool exchange_parts(std::size_t k);
+  template <typename WireOf>
+  std::vector<InProcess::Rank> ranks(const WireOf& wire_of);
+  template <typename Body>
+  void for_workers(const Body& body);
   void clip_mean(double limit);
   void take_result(std::size_t bucket, View x);
-  void settle(std::size_t bucket);
   template <typename Body>
   void for_shared(std::size_t bucket, View x, const Body& body);
   View sink();

@@ -1,4 +1,4 @@
-// Bytes sent by the routes: exact, for every rank.
+// Messages of the routes, for every rank: exact, and costs are their bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include <numeric>
 
@@ -7,89 +7,125 @@
 namespace pride {
 namespace {
 
-using Bytes = std::vector<std::uint64_t>;
+using Numbers = std::vector<std::uint64_t>;
 
-// Bytes of a frame of this kind, by the shard's server. A single shard counts for all ranks.
-Bytes bytes_of(const FrameKind& kind, const Part& part, std::size_t ranks) {
-  Bytes bytes;
-  for (const Shard& shard : part.shards) {
-    bytes.push_back((kind.sized ? kind.bytes(shard) : kHeaderBytes) + kind.body_bytes(shard));
+std::uint64_t sum_of(const Numbers& numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), std::uint64_t{0});
+}
+
+// The messages of frames of one kind, by the shard's server. A single shard counts for all ranks.
+class Frames {
+ public:
+  Frames(const FrameKind& kind, const Part& part, std::size_t ranks) {
+    for (const Shard& shard : part.shards) {
+      const std::size_t body = kind.body_bytes(shard);
+      bytes_.push_back((kind.sized ? kind.bytes(shard) : kHeaderBytes) + body);
+      messages_.push_back(body > 0 || !kind.sized ? 2 : 1);  // without a size headers come first
+    }
+    bytes_.resize(ranks, bytes_.back());
+    messages_.resize(ranks, messages_.back());
+    all_bytes_ = sum_of(bytes_), all_messages_ = sum_of(messages_);
   }
-  bytes.resize(ranks, bytes.back());
-  return bytes;
-}
 
-std::uint64_t sum_of(const Bytes& bytes) {
-  return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
-}
+  std::uint64_t bytes(std::size_t r) const { return bytes_[r]; }
+  std::uint64_t all_bytes() const { return all_bytes_; }
 
-// Each rank sends up[j] to rank j, and down[own] to each other rank.
-void add_flat(const Bytes& up, const Bytes& down, const Nodes& nodes, std::span<Cost> by_rank) {
-  const std::uint64_t all = sum_of(up), others = by_rank.size() - 1;
-  for (std::size_t r = 0; r < by_rank.size(); ++r) {
-    by_rank[r].bytes_up += all - up[r];
-    by_rank[r].bytes_down += others * down[r];
+  // Rank r sends each other rank the frame of its shard, and gets those of its own shard.
+  Traffic to_servers(std::size_t r) const {
+    const std::uint64_t others = bytes_.size() - 1;
+    return {all_bytes_ - bytes_[r], others * bytes_[r], all_messages_ - messages_[r],
+            others * messages_[r]};
+  }
+  // The way back.
+  Traffic from_servers(std::size_t r) const {
+    const Traffic t = to_servers(r);
+    return {t.bytes_received, t.bytes_sent, t.messages_received, t.messages_sent};
+  }
+
+ private:
+  Numbers bytes_, messages_;
+  std::uint64_t all_bytes_ = 0, all_messages_ = 0;
+};
+
+std::vector<PartTraffic> flat(const Part& part, const Nodes& nodes, std::size_t ranks) {
+  std::vector<PartTraffic> by_rank(ranks);
+  const bool results = part.route == Route::kSharded;
+  const Frames up(part.up, part, ranks), down(results ? part.down : part.up, part, ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    PartTraffic& mine = by_rank[r];
+    mine.up = up.to_servers(r);
+    if (results) mine.down = down.from_servers(r);
     for (int k = 0; nodes.known() && k < nodes.per_node(); ++k) {
-      const int other = nodes.rank_at(nodes.node_of(static_cast<int>(r)), k);
-      if (other == static_cast<int>(r)) continue;
-      by_rank[r].bytes_local += up[static_cast<std::size_t>(other)] + down[r];
+      const auto other =
+          static_cast<std::size_t>(nodes.rank_at(nodes.node_of(static_cast<int>(r)), k));
+      if (other != r) mine.local_bytes += up.bytes(other) + (results ? down.bytes(r) : 0);
     }
   }
+  return by_rank;
 }
 
-void add_hierarchical(const Part& part, const Nodes& nodes, std::span<Cost> by_rank) {
-  const Bytes up = bytes_of(part.up, part, by_rank.size());
-  const Bytes partial = bytes_of(part.partial, part, by_rank.size());
-  const Bytes down = bytes_of(part.down, part, by_rank.size());
+std::vector<PartTraffic> hierarchical(const Part& part, const Nodes& nodes, std::size_t ranks) {
+  std::vector<PartTraffic> by_rank(ranks);
+  const Frames up(part.up, part, ranks), partial(part.partial, part, ranks),
+      down(part.down, part, ranks);
   const auto neighbours = static_cast<std::uint64_t>(nodes.per_node() - 1);
-  const auto other_nodes = static_cast<std::uint64_t>(nodes.count() - 1);
-  const std::uint64_t all_up = sum_of(up);
+  const auto count = static_cast<std::uint64_t>(nodes.count()), other_nodes = count - 1;
   for (int k = 0; k < nodes.per_node(); ++k) {
     // sums over the shards that ranks with local rank k serve
     std::uint64_t k_up = 0, k_partial = 0, k_down = 0;
+    const auto rank_at = [&](int node) { return static_cast<std::size_t>(nodes.rank_at(node, k)); };
     for (int h = 0; h < nodes.count(); ++h) {
-      const auto r = static_cast<std::size_t>(nodes.rank_at(h, k));
-      k_up += up[r];
-      k_partial += partial[r];
-      k_down += down[r];
+      k_up += up.bytes(rank_at(h));
+      k_partial += partial.bytes(rank_at(h));
+      k_down += down.bytes(rank_at(h));
     }
     for (int h = 0; h < nodes.count(); ++h) {
-      const auto r = static_cast<std::size_t>(nodes.rank_at(h, k));
-      const std::uint64_t local_up = all_up - k_up, local_down = neighbours * k_down;
-      by_rank[r].bytes_up += local_up + k_partial - partial[r];
-      by_rank[r].bytes_down += local_down + other_nodes * down[r];
-      by_rank[r].bytes_local += local_up + local_down;
+      const std::size_t r = rank_at(h);
+      const std::uint64_t local_up = up.all_bytes() - k_up, local_down = neighbours * k_down;
+      const std::uint64_t within = count * neighbours;  // messages
+      by_rank[r].up = {local_up + k_partial - partial.bytes(r),
+                       neighbours * k_up + other_nodes * partial.bytes(r), within + other_nodes,
+                       within + other_nodes};
+      by_rank[r].down = {local_down + other_nodes * down.bytes(r), down.all_bytes() - down.bytes(r),
+                         within + other_nodes, within + other_nodes};
+      by_rank[r].local_bytes = local_up + local_down;
     }
   }
+  return by_rank;
 }
 
-// Traffic of the thread transport: sizes, then the values to the ranks that add them, and the sums
-// back. The traffic of a library's own all-reduce is not observable.
-void add_native(const Part& part, std::span<Cost> by_rank) {
+// The thread transport: sizes, then the values to the ranks that add them, and the sums back. The
+// traffic of a library's own all-reduce is not observable.
+std::vector<PartTraffic> native(const Part& part, std::size_t ranks) {
   constexpr std::size_t kWidths[] = {4, 1, 2, 4};  // in the order of Sum
-  const std::size_t n = by_rank.size(), coords = part.shards[0].size();
-  const std::size_t width = kWidths[static_cast<std::size_t>(part.sum)];
-  for (std::size_t r = 0; r < n; ++r) {
-    const std::size_t own = width * (coords / n + (r < coords % n ? 1 : 0));
-    by_rank[r].bytes_up += (n - 1) * sizeof(std::uint64_t) + width * coords - own;
-    by_rank[r].bytes_down += (n - 1) * own;
-    if (n > 1) by_rank[r].exact = by_rank[r].bound = false;
+  std::vector<PartTraffic> by_rank(ranks);
+  const std::uint64_t others = ranks - 1, coords = part.shards[0].size();
+  const std::uint64_t width = kWidths[static_cast<std::size_t>(part.sum)];
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const std::uint64_t own = width * (coords / ranks + (r < coords % ranks ? 1 : 0));
+    const std::uint64_t sizes = others * sizeof(std::uint64_t), rest = width * coords - own;
+    by_rank[r].up = {sizes + rest, sizes + others * own, 2 * others, 2 * others};
+    by_rank[r].down = {others * own, rest, others, others};
   }
+  return by_rank;
 }
 
 }  // namespace
 
+std::vector<PartTraffic> traffic_of(const Part& part, const Nodes& nodes, std::size_t ranks) {
+  if (part.route == Route::kNative) return native(part, ranks);
+  return part.route == Route::kHierarchical ? hierarchical(part, nodes, ranks)
+                                            : flat(part, nodes, ranks);
+}
+
 void add_cost(const Part& part, const Nodes& nodes, std::span<Cost> by_rank) {
-  const std::size_t n = by_rank.size();
-  switch (part.route) {
-    case Route::kSharded:
-      return add_flat(bytes_of(part.up, part, n), bytes_of(part.down, part, n), nodes, by_rank);
-    case Route::kOneShot:
-      return add_flat(bytes_of(part.up, part, n), Bytes(n), nodes, by_rank);
-    case Route::kHierarchical:
-      return add_hierarchical(part, nodes, by_rank);
-    case Route::kNative:
-      return add_native(part, by_rank);
+  const auto traffic = traffic_of(part, nodes, by_rank.size());
+  for (std::size_t r = 0; r < by_rank.size(); ++r) {
+    Cost& cost = by_rank[r];
+    cost.bytes_up += traffic[r].up.bytes_sent;
+    cost.bytes_down += traffic[r].down.bytes_sent;
+    cost.bytes_local += traffic[r].local_bytes;
+    if (part.route == Route::kNative && by_rank.size() > 1) cost.exact = cost.bound = false;
   }
 }
 

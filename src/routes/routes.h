@@ -31,6 +31,14 @@ void mark_unused(const Part& part, Wire& wire);
 void exchange(Communicator& comm, const Server& server, const Part& part, const StepContext& ctx,
               const Nodes& nodes, Scratch& scratch, Wire& wire);
 
+// A rank's messages of one part on the transport of threads, those of frames without a size without
+// their payloads.
+struct PartTraffic {
+  Traffic up, down;               // to the shards' servers; results back
+  std::uint64_t local_bytes = 0;  // sent to ranks of the same node, if nodes are known
+};
+std::vector<PartTraffic> traffic_of(const Part& part, const Nodes& nodes, std::size_t ranks);
+
 // Adds the part's cost for each rank. REQUIRES: by_rank has an entry for each rank.
 void add_cost(const Part& part, const Nodes& nodes, std::span<Cost> by_rank);
 

@@ -92,8 +92,16 @@ void step_of(Communicator& comm, const ServeCase& base, std::vector<Served>& see
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
     if (!ctx.is_unused(t)) method->tensor_ready(t, ctx, grad);
   }
-  if (method->protocol(ctx).whole_gradient) method->prepare(comm, ctx, grad);
   Scratch scratch;
+  if (const Protocol protocol = method->protocol(ctx); protocol.whole_gradient) {
+    Wire before;
+    if (protocol.before) prepare(*protocol.before, ctx, before);
+    method->prepare(ctx, grad, before);
+    if (protocol.before) {
+      exchange(comm, *method, *protocol.before, ctx, {}, scratch, before);
+      method->take_before(ctx, before);
+    }
+  }
   Witness witness(*method, base, seen);
   for (const Bucket& bucket :
        make_buckets(layout, testing::kServeBucket, base.voters, method->protocol(ctx).alignment)) {

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizer/bucket_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/kernels.h"
+
+namespace pride {
+
+void BucketStep::prepare(const StepContext& ctx, GradientView grads,
+                         const std::optional<Part>& part) {
+  if (part) pride::prepare(*part, ctx, before_);
+  method_.prepare(ctx, grads, before_);
+}
+
+void BucketStep::encode(std::size_t bucket, const StepContext& ctx, GradientView grads,
+                        Flight& flight, const StepContext* sent) const {
+  flight.grad = grads;
+  flight.non_finite.reset();
+  flight.parts = method_.parts(buckets_[bucket], ctx);
+  flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
+  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+    pride::prepare(flight.parts[k], sent != nullptr ? *sent : ctx, flight.wires[k]);
+  }
+  method_.encode(buckets_[bucket], ctx, flight);
+  flight.encoded = space_.record();
+}
+
+void BucketStep::complete(const StepContext& ctx, Flight& flight) const {
+  if (flight.parts.empty()) return;
+  space_.wait(flight.encoded);
+  for (std::size_t k = 0; k < flight.parts.size() && !space_.is_host(); ++k) {
+    mark_unused(flight.parts[k], flight.wires[k]);  // a device's copy may have changed them
+  }
+  method_.end_bucket(ctx, flight);
+  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+    Wire& wire = flight.wires[k];
+    const std::uint32_t fault = std::exchange(wire.fault_word(), Wire::kNoTensor);
+    if (wire.non_finite || fault == Wire::kNoTensor) continue;
+    wire.non_finite = NonFinite{ctx.rank, fault};
+  }
+}
+
+void BucketStep::expect(std::size_t bucket, const StepContext& ctx, Flight& flight) const {
+  flight.parts = method_.parts(buckets_[bucket], ctx);
+  flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
+  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+    const Part& part = flight.parts[k];
+    Wire& wire = flight.wires[k];
+    wire.down.resize(part.shards.size());
+    wire.down_body.resize(part.shards.size());
+    for (std::size_t j = 0; j < part.shards.size(); ++j) {
+      wire.down[j].resize(part.down.bytes(part.shards[j]), space_);
+    }
+  }
+}
+
+void BucketStep::apply(std::size_t bucket, const Flight& flight, const StepContext& ctx,
+                       View x) const {
+  method_.apply(buckets_[bucket], flight, ctx, x);
+  settle(flight, ctx.rank);
+}
+
+void BucketStep::arrive(std::size_t bucket, const Flight& flight, const StepContext& begun) const {
+  method_.arrive(buckets_[bucket], flight, begun);
+  settle(flight, begun.rank);
+}
+
+void BucketStep::settle(const Flight& flight, int rank) const {
+  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+    const std::span<const Shard> shards = flight.parts[k].shards;
+    const auto pending = flight.wires[k].pending.floats();
+    const std::size_t mine = shards.size() == 1 ? 0 : static_cast<std::size_t>(rank);
+    if (!pending.empty()) method_.settle(flight.parts[k], shards[mine], pending);
+  }
+}
+
+// Sums words of 64 coordinates in the order of the layout, so that the sum does not depend on the
+// buckets. Bucket 0 is the layout's end.
+double BucketStep::mean_squares(std::span<const Flight> flights) const {
+  double squares = 0;
+  for (std::size_t b = buckets_.size(); b-- > 0;) {
+    method_.visit_mean_gradient(buckets_[b], flights[b], [&](std::span<const float> g) {
+      for (std::size_t i = 0; i < g.size(); i += kAlignment) {
+        squares += kernels::sum_squares(g.subspan(i, kAlignment));
+      }
+    });
+  }
+  return squares;
+}
+
+}  // namespace pride
