@@ -101,7 +101,6 @@ void check_virtual_workers(const TrainOptions& o) {
   const std::string flag = concat("--virtual-workers ", o.virtual_workers);
   PRIDE_CHECK(o.coordinator.empty(), flag,
               " with --coordinator: a process is one worker of a coordinator");
-  PRIDE_CHECK(o.threads_per_process == 0, flag, " with --threads-per-process: give one of them");
   PRIDE_CHECK(!o.overlap.value_or(false), flag, " with --overlap: there is no exchange to overlap");
   PRIDE_CHECK(o.absent == "replay", flag, " with --absent ", o.absent,
               ": all workers share one copy of the parameters");

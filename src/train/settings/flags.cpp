@@ -181,9 +181,6 @@ std::vector<Flag> size_flags() {
           "N workers that this process runs in turn over one copy of the model: the results and "
           "counted bytes of --workers N, with the memory of one and N times the time",
           {.lowest = 1, .highest = 1024, .rival = "workers"}),
-      run("threads-per-process", &O::threads_per_process, Role::kSpeed,
-          "Under mpirun: worker threads per process. Default: every process is one worker",
-          {.lowest = 1, .highest = 1024, .by_experiment = true}),
       run("batch", &O::batch, Role::kBatches, "", {.lowest = 1, .highest = kMostSteps}),
       run("accumulate", &O::accumulate, Role::kBatches, "Backward passes per step",
           {.lowest = 1, .highest = kLargestSize}),
