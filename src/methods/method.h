@@ -52,7 +52,6 @@ struct Flight {
 // Results of a completed step, equal on all ranks except `alone`.
 struct StepNotes {
   std::vector<TensorDiagnostics> diagnostics = {};
-  std::string note = {};  // the decision taken, a line for the log
   // This rank skipped the step because its gradient was not finite; no other rank did.
   std::optional<NonFinite> alone = {};
   // Dropped in this step, from the exchange begun in dropped_step.

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "codecs/samples.h"
-#include "kernels/log2.h"
 #include "methods/dlion.h"
 
 namespace pride::methods {
@@ -163,79 +162,6 @@ std::vector<TensorDiagnostics> VoteProbe::evaluate() const {
     out.push_back(d);
   }
   return out;
-}
-
-// The magnitude of the largest level, from the samples of one rank.
-double VoteProbe::top_of(std::span<const Sample> samples, const QuantiserOptions& options) const {
-  std::vector<float> sizes;
-  for (const Sample& s : samples) sizes.push_back(std::abs(s.u));
-  std::ranges::sort(sizes);
-  const auto n = static_cast<double>(sizes.size());
-  double sum = 0, squares = 0;
-  for (const double size : sizes) {
-    sum += size;
-    squares += size * size;
-  }
-  const auto at = static_cast<std::size_t>(options.quantile * (n - 1));
-  switch (options.scale) {
-    case Scale::kGeometricMean:
-      return sum > 0 ? 2 * kernels::exp2_of(kernels::sum_log2(sizes) / n) : 0;
-    case Scale::kMeanAbs:
-      return 2 * sum / n;
-    case Scale::kRootMeanSquare:
-      return 2 * std::sqrt(squares / n);
-    case Scale::kMaximum:
-      return double{sizes.back()};
-    default:
-      return double{sizes[at] > 0 ? sizes[at] : sizes.back()};
-  }
-}
-
-// top_of() for each rank; 0 without samples.
-std::vector<double> VoteProbe::tops_of(const Tensor& t, const QuantiserOptions& options) const {
-  std::vector<double> tops;
-  double sum = 0, most = 0;
-  int having = 0;
-  for (int r = 0; r < world_; ++r) {
-    tops.push_back(t.count > 0 ? top_of(of_rank(t, r), options) : 0);
-    sum += tops.back();
-    most = std::max(most, tops.back());
-    having += tops.back() > 0 ? 1 : 0;
-  }
-  if (!options.shared || having == 0) return tops;
-  const double shared = options.scale == Scale::kMaximum ? most : sum / having;
-  tops.assign(tops.size(), shared);
-  return tops;
-}
-
-VoteProbe::Loss VoteProbe::losses(const QuantiserOptions& options) const {
-  Loss loss;
-  for (const Tensor& t : tensors_) {
-    const std::vector<double> tops = tops_of(t, options);
-    // weight of a sampled coordinate: the tensor's coordinates per sample
-    const double weight = t.count > 0 ? static_cast<double>(t.n) / static_cast<double>(t.count) : 0;
-    for (std::size_t i = 0; i < t.count; ++i) {
-      double mean = 0;
-      std::array<double, 8> votes{};
-      for (int r = 0; r < world_; ++r) {
-        const Sample& s = of_rank(t, r)[i];
-        const double top = tops[static_cast<std::size_t>(r)], u = static_cast<double>(s.u);
-        if (s.q == kNoLevel || top == 0) continue;
-        mean += u / world_;
-        votes[0] += sign_of(u);
-        for (int p = 2; p <= 8; ++p) {
-          const double largest = kernels::largest_level(p);
-          votes[static_cast<std::size_t>(p - 1)] +=
-              std::clamp(std::nearbyint(u / top * largest), -largest, largest);
-        }
-      }
-      loss.all += weight * std::abs(mean);
-      for (std::size_t p = 0; p < votes.size(); ++p) {
-        loss.lost[p] += weight * std::abs(mean) * wrongness(votes[p], mean);
-      }
-    }
-  }
-  return loss;
 }
 
 }  // namespace pride::methods

@@ -2,14 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "kernels/level_kernels.h"
 #include "kernels/levels.h"
-#include "methods/quantiser.h"
+#include "methods/method.h"
 #include "pride/diagnostics.h"
 #include "pride/layout.h"
 #include "routes/protocol.h"
@@ -54,18 +53,6 @@ class VoteProbe {
   // By tensor, once the samples of all buckets are kept.
   std::vector<TensorDiagnostics> evaluate() const;
 
-  // Error of a vote of p bits, p = 1 to 8 at index p - 1: the share of sum |mean u| on coordinates
-  // where the vote differs from the sign of the mean; a tie counts one half. Scales come from a
-  // tensor's samples, by the options; levels are rounded to nearest. `lost` are numerators and
-  // `all` is the denominator, so that steps can be added.
-  struct Loss {
-    std::array<double, 8> lost{};
-    double all = 0;
-  };
-  Loss losses(const QuantiserOptions& options) const;
-
-  std::size_t size() const noexcept { return n_samples_; }  // of one rank
-
  private:
   struct Tensor {
     std::size_t offset, n, stride, first, count;  // samples [first, first + count)
@@ -77,8 +64,6 @@ class VoteProbe {
   template <typename Body>
   void for_pieces(const Bucket& bucket, const Body& body) const;
   std::size_t tensor_at(std::size_t coord) const;
-  double top_of(std::span<const Sample> samples, const QuantiserOptions& options) const;
-  std::vector<double> tops_of(const Tensor& t, const QuantiserOptions& options) const;
   std::span<const Sample> of_rank(const Tensor& t, int rank) const;
 
   Layout layout_;

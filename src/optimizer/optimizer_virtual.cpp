@@ -108,7 +108,6 @@ void Optimizer::Impl::report_workers(const std::optional<NonFinite>& non_finite,
     report.skipped = true;
   }
   report.diagnostics = std::move(notes[0].diagnostics);
-  report.note = std::move(notes[0].note);
 }
 
 }  // namespace pride

@@ -97,9 +97,7 @@ struct Protocol {
   bool same_apply = false;      // apply() changes only these: one call serves all workers
   bool keeps_gradient = false;  // apply() reads the gradient again, or frames lie in it
   bool own_parameters =
-      false;          // between exchanges each worker has its own, which apply() only writes
-  bool exact = true;  // false: the parts that are sent may differ from these
-  bool bound = true;  // if not exact: these are an upper bound
+      false;  // between exchanges each worker has its own, which apply() only writes
 };
 
 // All voters' frames for one shard, in the voters' order. For kNative: none.

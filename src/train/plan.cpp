@@ -31,14 +31,7 @@ constexpr const char* kFreezeSteps = "freeze_steps";
 OptimizerOptions optimizer_options(const TrainOptions& o) {
   OptimizerOptions options;
   options.method = o.method;
-  std::vector<std::string> texts = o.method_options;
-  if (o.budget_bits) {
-    std::ostringstream text;
-    text.precision(17);
-    text << "budget_bits=" << *o.budget_bits;
-    texts.push_back(text.str());
-  }
-  options.options = parse_method_options(texts);
+  options.options = parse_method_options(o.method_options);
   ParamGroup decayed{
       .lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
   options.groups = {decayed};

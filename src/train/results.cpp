@@ -175,7 +175,7 @@ class JsonLines final : public Observer {
     if (step.round) record.update(round_json(*step.round));
     write(record);
     if (!step.diagnostics.empty()) write(diagnostics_json(step, tensors_));
-    if (!step.note.empty()) write({{"type", "choice"}, {"step", step.step}, {"text", step.note}});
+    if (!step.note.empty()) write({{"type", "note"}, {"step", step.step}, {"text", step.note}});
   }
 
   void on_eval(std::int64_t step, const Facts& metrics, double seconds) override {

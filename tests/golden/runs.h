@@ -86,7 +86,6 @@ inline const std::vector<Variant>& variants() {
         {"sync_schedule", "exponential"},
         {"sync_doubling", "1"},
         {"sync_until", "4"}}},
-      {"lion-cub-auto", "", {{"measure_steps", "16"}}},
       {"terngrad", ""},
       {"terngrad", "clip=0,nesterov", {{"clip", "0"}, {"nesterov", "yes"}}},
       {"dgc", "", {{"warmup_steps", "3"}, {"clip", "10"}}},
@@ -192,8 +191,7 @@ inline OptimizerOptions optimizer_options(const Case& run) {
   return options;
 }
 
-// Steps of a run; a method that decides after its first steps has to have some left.
-inline std::int64_t steps_of(const Case& run) { return run.method == "lion-cub-auto" ? 18 : 5; }
+inline constexpr std::int64_t kSteps = 5;  // of a run
 
 inline StepReport step(Optimizer& optimizer, int rank, std::int64_t number,
                        std::span<float> params) {
@@ -226,7 +224,7 @@ inline Row run_rank(Communicator& comm, const Case& run) {
   fill_params(optimizer.layout(), params.span());
   Row row;
   row.bound = optimizer.cost().bound;
-  for (std::int64_t s = 0; s < steps_of(run); ++s) {
+  for (std::int64_t s = 0; s < kSteps; ++s) {
     const StepReport report = step(optimizer, comm.rank(), s, params.span());
     row.bytes += report.bytes_sent;
     row.messages += report.messages_sent;

@@ -169,7 +169,6 @@ const std::vector<std::pair<std::string, Options>> kSigns = {
     {"lion-cub", {{"bits", "1"}}},
     {"lion-cub", {{"bits", "3"}, {"tie", "zero"}, {"rounding", "stochastic"}}},
     {"lion-cub", {{"granularity", "block"}, {"shared", "no"}, {"feedback", "yes"}}},
-    {"lion-cub-auto", {{"measure_steps", "16"}}},
     {"dlion-muon", {}},
     {"dlion-muon", {{"every", "3"}, {"signs", "stochastic"}}},
     {"dlion-muon-avg", {}},

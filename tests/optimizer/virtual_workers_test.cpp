@@ -18,7 +18,6 @@ class VirtualWorkers : public ::testing::TestWithParam<std::string> {
   Training run(int world) const {
     Training run{.world = world, .steps = 5};
     testing::set_method(run.options, GetParam());
-    if (GetParam().starts_with("lion-cub-auto")) run.steps = 19;  // beyond its choice
     run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}};
     run.options.seed = 5;
     run.options.bucket_coords = 1000;
@@ -63,7 +62,6 @@ std::vector<std::string> all_runs() {
                            "lion-cub:sync=all",
                            "lion-cub:probe_every=2",
                            "lion-cub:route=native",
-                           "lion-cub-auto:measure_steps=16",
                            "local-ef:h=2",
                            "dsm:h=2",
                            "local-vote:h=3",

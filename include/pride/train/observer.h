@@ -54,7 +54,7 @@ struct WorldStep {
   double lr = 0;
   std::optional<double> grad_norm;             // of the mean gradient, if it is clipped
   std::vector<TensorDiagnostics> diagnostics;  // by tensor, in steps with diagnostics
-  std::string note;                            // what the method decided
+  std::string note;                            // a line for the log
   std::optional<RoundReport> round;            // in steps that end a coordinator's round
   std::vector<RankStep> ranks;                 // one or more
 

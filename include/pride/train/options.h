@@ -29,7 +29,6 @@ struct TrainOptions {
 
   std::string method = "dlion-vote";
   std::vector<std::string> method_options = {};  // "key=value"
-  std::optional<double> budget_bits = {};        // the method option `budget_bits`
   std::optional<double> lr = {}, beta1 = {}, beta2 = {}, eps = {},
                         weight_decay = {};  // none: the method's
   bool decay_all = false;

@@ -139,10 +139,6 @@ std::vector<Flag> method_flags() {
       own("method-opt", &O::method_options,
           "An option of the method, as key=value; may be repeated. `pride methods --method NAME` "
           "lists them"),
-      method("budget-bits", &O::budget_bits, Role::kMethod,
-             "lion-cub-auto: maximum bits sent per parameter, step and rank, on average; the same "
-             "as --method-opt budget_bits=",
-             {.above = true}),
       own("lr", &O::lr, "Peak learning rate. Default: the method's, larger for small models"),
       own("beta1", &O::beta1, "Default: the method's"),
       own("beta2", &O::beta2, "Default: the method's"),
