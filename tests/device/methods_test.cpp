@@ -209,8 +209,7 @@ std::vector<std::string> variants() {
     if (method_info(method, 1).on_device) all.push_back(method);
   }
   for (const char* vote : {"dlion-vote", "signum-vote"}) {
-    for (const char* option :
-         {":tie=zero", ":route=sharded", ":route=one-shot", ":result=stochastic"}) {
+    for (const char* option : {":tie=zero", ":route=sharded", ":route=one-shot"}) {
       all.push_back(std::string(vote) + option);
     }
   }

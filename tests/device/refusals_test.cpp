@@ -31,8 +31,6 @@ TEST(Device, RefusesOptionsOfTheHost) {
         {"lion-cub:sync_format=bf16", "lion-cub: option sync_format = fp32 or bf16"},
         {"lion:dense=bf16", "lion: option dense = bf16"},
         {"dsm:dense=bf16", "dsm: option dense = bf16"},  // of its outer step
-        {"dlion-vote:signs=stochastic", "dlion-vote: option signs = stochastic"},
-        {"local-vote:signs=stochastic", "local-vote: option signs = stochastic"},
         {"local-vote:h=2,delay=1", "local-vote: option fragments or delay"}}) {
     const auto texts = testing::errors_of<InvalidArgument>(1, [&](Communicator& comm) {
       OptimizerOptions options;

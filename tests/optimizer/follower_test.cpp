@@ -149,7 +149,7 @@ void follow_each_other(Communicator& comm, OptimizerOptions options,
 std::vector<std::string> followed() {
   std::vector<std::string> all;
   for (const char* sign : {"dlion-vote", "signum-vote"}) {
-    for (const char* option : {"", ":tie=zero", ":route=sharded", ":result=stochastic"}) {
+    for (const char* option : {"", ":tie=zero", ":route=sharded"}) {
       all.push_back(std::string(sign) + option);
     }
   }
