@@ -83,7 +83,7 @@ class DeviceSpace final : public Space, public LevelKernels {
 
   std::size_t scratch_bytes() const noexcept override;
   LevelKernels* levels() override { return this; }
-  void measure_rows(const BlendOf& u, Size size, std::size_t row, std::span<double> sums) override;
+  void measure(const BlendOf& u, Size size, std::span<double> sums) override;
   void measure_blocks(const BlendOf& u, Size size, int largest,
                       kernels::BlockScales<float> steps) override;
   void quantise(const BlendOf& u, const Steps& steps, std::span<float> m, std::span<float> next,

@@ -80,8 +80,7 @@ bool LionCub::probes(const Round& round) const {
 
 Protocol LionCub::protocol(const Round&) const {
   Protocol p;
-  const bool blocks = quantiser_.options().granularity == Granularity::kBlock;
-  p.alignment = blocks ? kScaleBlock : kAlignment;
+  p.alignment = quantiser_.needs_whole_gradient() ? kAlignment : kScaleBlock;
   p.whole_gradient = bits_ > 1 && quantiser_.needs_whole_gradient();
   if (p.whole_gradient) p.before = quantiser_.before();
   p.replays = !e_ && sync_.empty();

@@ -222,7 +222,7 @@ std::vector<std::string> variants() {
                          "lion-cub:bits=1,probe_every=2",
                          "lion-cub:bits=8,route=native,probe_every=2",
                          "lion-cub:bits=3,tie=zero",
-                         "lion-cub:granularity=row,scale=max",
+                         "lion-cub:scale=max",
                          "lion-cub:granularity=block,shared=no,scale=l2",
                          "lion-cub:granularity=block,shared=no,feedback=yes,probe_every=2",
                          "lion-cub:feedback=yes,sync=none",

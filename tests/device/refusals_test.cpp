@@ -26,7 +26,6 @@ TEST(Device, RefusesAMethodOfTheHost) {
 TEST(Device, RefusesOptionsOfTheHost) {
   for (const auto& [method, refused] :
        {std::pair{"lion-cub:scale=l0", "lion-cub: option scale = l0"},
-        {"lion-cub:scale=quantile", "lion-cub: option scale = quantile"},
         {"lion-cub:rounding=stochastic", "lion-cub: option rounding = stochastic"},
         {"lion-cub:sync_format=bf16", "lion-cub: option sync_format = fp32 or bf16"},
         {"lion:dense=bf16", "lion: option dense = bf16"},
