@@ -15,7 +15,7 @@ import tempfile
 # pattern matches any rest of its name. The most specific (longest) pattern decides.
 STAGES = [
     ("base", [
-        "include/pride/cost", "include/pride/diagnostics", "include/pride/error",
+        "include/pride/cost", "include/pride/error",
         "include/pride/flat_buffer", "include/pride/layout", "include/pride/nodes",
         "include/pride/bf16", "include/pride/float16", "include/pride/random_bits",
         "include/pride/schedule", "include/pride/state", "include/pride/tensors", "src/base/",

@@ -92,9 +92,6 @@ class DeviceSpace final : public Space, public LevelKernels {
                     FaultSlot fault) override;
   void read_values(std::span<const float> scales, const Lines& lines,
                    std::span<float> values) override;
-  void sample_blends(const BlendOf& u, Samples at, std::span<float> out) override;
-  void sample_levels(std::span<const float> m, const Lines& lines, Samples at, std::span<float> out,
-                     std::span<std::int8_t> q) override;
 
   std::unique_lock<std::mutex> turn() override { return std::unique_lock(turns_); }
   void call(const std::function<void(void* stream)>& body) override;

@@ -84,21 +84,4 @@ void DeviceSpace::read_values(std::span<const float> scales, const Lines& lines,
       {to(values), from(scales), from({lines, values.size()})});
 }
 
-void DeviceSpace::sample_blends(const BlendOf& u, Samples at, std::span<float> out) {
-  add(Kernel::k_sample_blends,
-      device::SampleBlends{values_of(u.g), u.m.data(), u.e.empty() ? nullptr : u.e.data(),
-                           out.data(), at.first, at.stride, out.size(), u.blend.beta1,
-                           u.blend.one_minus_beta1},
-      {from(u.g), from(u.m), from(u.e), to(out)});
-}
-
-void DeviceSpace::sample_levels(std::span<const float> m, const Lines& lines, Samples at,
-                                std::span<float> out, std::span<std::int8_t> q) {
-  add(Kernel::k_sample_levels,
-      device::SampleLevels{m.data(), out.data(), reinterpret_cast<signed char*>(q.data()), at.first,
-                           at.stride, out.size(), lines_of(lines), lines.integers.data(),
-                           static_cast<device::u32>(lines.width)},
-      {from(m), from({lines, m.size()}), from(lines.integers), to(out), to(q)});
-}
-
 }  // namespace pride

@@ -191,35 +191,6 @@ LevelValues level_values_job(JobMaker& make) {
   return job;
 }
 
-// Samples n of 3 n coordinates.
-SampleBlends sample_blends_job(JobMaker& make) {
-  SampleBlends job{};
-  const u64 n = make.n;
-  make.n = 3 * n;
-  job.g = make.values();
-  job.m = make.floats();
-  job.e = make.word() % 2 == 0 ? make.floats() : nullptr;
-  job.u = make.floats(n);
-  job.first = make.word() % 3, job.stride = 3, job.n = n;
-  job.beta1 = 0.9f, job.one_minus_beta1 = 0.1f;
-  return job;
-}
-
-SampleLevels sample_levels_job(JobMaker& make) {
-  SampleLevels job{};
-  const u64 n = make.n;
-  make.n = 3 * n;
-  job.m = make.floats();
-  job.out = make.floats(n);
-  job.q = reinterpret_cast<signed char*>(make.words((n + 7) / 8));
-  job.first = make.word() % 3, job.stride = 3, job.n = n;
-  job.width = width_of_sums(make);
-  job.lines = lines(make, 1 + make.word() % 8);
-  job.lines.bits = make.word() % 4 == 0 ? 0 : job.lines.bits;
-  job.integers = make.words((make.n * job.width + 7) / 8);
-  return job;
-}
-
 template <typename Job>
 void append(Jobs& jobs, const Job& job) {
   const auto bytes = std::as_bytes(std::span(&job, 1));
@@ -285,10 +256,6 @@ void append_job(Kernel kernel, JobMaker& make, Jobs& jobs) {
     case Kernel::k_write_values:
     case Kernel::k_read_values:
       return append(jobs, level_values_job(make));
-    case Kernel::k_sample_blends:
-      return append(jobs, sample_blends_job(make));
-    case Kernel::k_sample_levels:
-      return append(jobs, sample_levels_job(make));
   }
 }
 

@@ -1,4 +1,4 @@
-// Device kernels for levels of few bits: scales of the blend, levels, averaged momenta, samples.
+// Device kernels for levels of few bits: scales of the blend, levels, averaged momenta.
 // libpride embeds this file as text, between scale_bodies.h and bodies.h. The rules of bodies.h
 // apply.
 // SPDX-License-Identifier: Apache-2.0
@@ -277,75 +277,10 @@ PRIDE_BODY void read_values(const LevelValues& j, u64 at) {
   }
 }
 
-// ---- Samples ------------------------------------------------------------------------------------
-
-// For every stride-th coordinate from `first` on: u = beta1 m + (1-beta1) g (+ e).
-struct SampleBlends {
-  Values g;
-  const float *m, *e;
-  float* u;
-  u64 first, stride, n;
-  float beta1, one_minus_beta1;
-};
-PRIDE_BODY float value_of(const Values& v, u64 i) {
-  const float x = v.dtype == kFloat32    ? ((const float*)v.data)[i]
-                  : v.dtype == kBFloat16 ? from_bfloat16(((const u16*)v.data)[i])
-                                         : from_float16(((const u16*)v.data)[i]);
-  const float factor = factor_of(v);
-  return factor == 1.0f ? x : x * factor;
-}
-PRIDE_BODY void sample_blends(const SampleBlends& j, u64 at) {
-  for_chunk(at, j.n, [&](u32 lane, u32 h) {
-    const u64 k = index_of(at, lane, h), i = j.first + k * j.stride;
-    const float u = j.beta1 * j.m[i] + j.one_minus_beta1 * value_of(j.g, i);
-    j.u[k] = j.e == nullptr ? u : u + j.e[i];
-  });
-}
-
-// For the same coordinates: the momentum, and the level that was sent. It is in `lines`, as a sign
-// if bits is 1, or in `integers` if width is set. If bits is 0, it is kNoLevel.
-struct SampleLevels {
-  const float* m;
-  float* out;
-  signed char* q;
-  u64 first, stride, n;
-  Lines lines;
-  const void* integers;
-  u32 width;
-};
-PRIDE_BODY i32 level_at(const Lines& lines, u64 i) {
-  const u64* from = lines.word(i / 64);
-  const u64 width = lines.width(i / 64);
-  u32 code = 0;
-  for (u32 b = 0; b < lines.bits; ++b, from += width) code |= (u32)(*from >> (i % 64) & 1) << b;
-  return (i32)code - largest_of(lines.bits);
-}
-PRIDE_BODY i32 sent_level(const SampleLevels& j, u64 i) {
-  if (j.lines.bits == 0) return -128;
-  if (j.width == 1) return ((const signed char*)j.integers)[i];
-  if (j.width == 2) return ((const short*)j.integers)[i];
-  if (j.width == 4) return ((const i32*)j.integers)[i];
-  if (j.lines.bits == 1) return *j.lines.word(i / 64) >> (i % 64) & 1 ? 1 : -1;
-  return level_at(j.lines, i);
-}
-PRIDE_BODY void sample_levels(const SampleLevels& j, u64 at) {
-  PRIDE_NO_UNROLL
-  for (u32 h = 0; h < kLoads; ++h) {
-    each([&](u32 lane) {
-      const u64 k = index_of(at, lane, h), i = j.first + k * j.stride;
-      if (k >= j.n) return;
-      j.out[k] = j.m[i];
-      j.q[k] = (signed char)sent_level(j, i);
-    });
-  }
-}
-
-#define PRIDE_LEVEL_KERNELS                 \
-  PRIDE_KERNEL(measure, Measure)            \
-  PRIDE_KERNEL(levels, Levels)              \
-  PRIDE_KERNEL(write_values, LevelValues)   \
-  PRIDE_KERNEL(read_values, LevelValues)    \
-  PRIDE_KERNEL(sample_blends, SampleBlends) \
-  PRIDE_KERNEL(sample_levels, SampleLevels)
+#define PRIDE_LEVEL_KERNELS               \
+  PRIDE_KERNEL(measure, Measure)          \
+  PRIDE_KERNEL(levels, Levels)            \
+  PRIDE_KERNEL(write_values, LevelValues) \
+  PRIDE_KERNEL(read_values, LevelValues)
 
 }  // namespace pride::device

@@ -67,15 +67,6 @@ class LevelKernels {
                             const Lines& lines, FaultSlot fault) = 0;
   virtual void read_values(std::span<const float> scales, const Lines& lines,
                            std::span<float> values) = 0;
-
-  // Samples coordinates first, first + stride, ...: u; after the update m and the level sent. That
-  // is in lines or an integer; with 1 bit it is a sign, with 0 bits kNoLevel.
-  struct Samples {
-    std::size_t first = 0, stride = 1;
-  };
-  virtual void sample_blends(const BlendOf& u, Samples at, std::span<float> out) = 0;
-  virtual void sample_levels(std::span<const float> m, const Lines& lines, Samples at,
-                             std::span<float> out, std::span<std::int8_t> q) = 0;
 };
 
 }  // namespace pride

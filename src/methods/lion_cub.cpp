@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Source    Ishikawa et al. 2024, arXiv:2411.16462: p-bit exchange, quantiser, momentum sync.
 // Cost      `bits` up and 1 bit down per coordinate (2 with tie = zero), plus frames;
-//           2 (N-1)/N of each synchronised momentum per interval; samples for diagnostics.
+//           2 (N-1)/N of each synchronised momentum per interval.
 // State     m: momentum (n) float32, local to each rank except where it is synchronised;
 //           with feedback = yes also e: the quantisation error (n) float32.
 // Deviates  scales shared by all ranks (the public code's are each rank's own);
@@ -57,11 +57,9 @@ LionCub::LionCub(const std::string& name, const MethodContext& ctx)
       route_(
           static_cast<RouteChoice>(word_option(name, ctx, "route", {"auto", "sharded", "native"}))),
       quantiser_(name, ctx),
-      probe_every_(whole_option(name, ctx, "probe_every", 0, 1'000'000'000)),
       bits_(static_cast<int>(whole_option(name, ctx, "bits", 1, kernels::kMaxLevelBits))),
       sync_(ctx.layout, choose_tensors(name + ": option sync", ctx.layout, ctx.options.at("sync")),
             SyncSchedule(name, ctx), value_format(name, ctx.options.at("sync_format"))),
-      probe_(ctx.layout, ctx.world),
       m_(state_.add("m", StateKind::kLocal)) {
   check_device(name);
   if (!yes_no_option(name, ctx, "feedback")) return;
@@ -71,12 +69,7 @@ LionCub::LionCub(const std::string& name, const MethodContext& ctx)
   e_ = &state_.add("e", StateKind::kLocal);
 }
 
-bool LionCub::probes(const Round& round) const {
-  if (round.voters == 1 || round.central) return false;
-  return probe_every_ > 0 && (round.step + 1) % probe_every_ == 0;
-}
-
-// --- Protocol: votes; momenta that are due; samples. ---------------------------------------------
+// --- Protocol: votes; momenta that are due. ------------------------------------------------------
 
 Protocol LionCub::protocol(const Round&) const {
   Protocol p;
@@ -93,11 +86,6 @@ std::vector<Part> LionCub::parts(const Bucket& b, const Round& round) const {
   if (auto momenta = sync_.part(b, round)) {
     momenta->id = kMomenta;
     parts.push_back(std::move(*momenta));
-  }
-  auto samples = probes(round) ? probe_.part(b, round.voters) : std::nullopt;
-  if (samples) {
-    samples->id = kSamples;
-    parts.push_back(std::move(*samples));
   }
   return parts;
 }
@@ -117,28 +105,24 @@ std::vector<Part> LionCub::vote_parts(const Bucket& b, int voters) const {
   return route_ == RouteChoice::kNative || fewer ? std::move(native) : std::move(sharded);
 }
 
-// --- Worker: levels of the blend, momenta that are due, samples. ---------------------------------
+// --- Worker: levels of the blend, momenta that are due. ------------------------------------------
 
 void LionCub::prepare(Communicator& c, const StepContext& ctx, GradientView g) {
-  quantiser_.prepare(space_, c, *this, ctx, g, m_.span(), error());
+  const auto e = e_ ? std::span<const float>(e_->span()) : std::span<const float>();
+  quantiser_.prepare(space_, c, *this, ctx, g, m_.span(), e);
   if (!space_.is_host()) quantiser_.place_steps(space_, bits_);
 }
 
 void LionCub::encode(const Bucket& b, const StepContext& ctx, Flight& flight) {
   if (!space_.is_host()) return encode_on_device(b, ctx, flight);
-  Wire* samples = flight.find(kSamples);
-  if (samples) probe_.sample_blends(b, ctx, flight.grad, m_.span(), error(), *samples);
-  encode_votes(b, ctx, flight);
+  if (bits_ > 1) {
+    encode_levels(b, ctx, flight);
+  } else {
+    encode_signs(space_, b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
+  }
   if (Wire* momenta = flight.find(kMomenta)) {
     sync_.encode(b, ctx, m_.span(), flight.part(kMomenta), *momenta);
   }
-  const auto sent = [&](std::size_t coord) { return sent_level(b, flight, coord); };
-  if (samples) probe_.sample_results(b, ctx, m_.span(), sent, *samples);
-}
-
-void LionCub::encode_votes(const Bucket& b, const StepContext& ctx, Flight& flight) {
-  if (bits_ > 1) return encode_levels(b, ctx, flight);
-  encode_signs(space_, b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
 }
 
 // Writes levels into the lines of frames, or as the integers of a native sum. `room` of the votes
@@ -182,22 +166,6 @@ void LionCub::encode_levels(const Bucket& b, const StepContext& ctx, Flight& fli
   }
 }
 
-int LionCub::sent_level(const Bucket& b, const Flight& flight, std::size_t coord) const {
-  if (const Wire* sums = flight.find(kSum)) {
-    int level = 0;
-    with_integers(flight.part(kSum).sum, sums->room.span(),
-                  [&](auto integers) { level = static_cast<int>(integers[coord - b.begin]); });
-    return level;
-  }
-  const auto shard = std::ranges::upper_bound(b.shards, coord, {}, &Shard::end);
-  const auto* frame =
-      flight.find(kVotes)->up[static_cast<std::size_t>(shard - b.shards.begin())].span().data();
-  const std::size_t i = coord - shard->begin;
-  if (bits_ == 1) return bit_at(SignView(frame, *shard).signs, i) ? 1 : -1;
-  const LevelView view(frame, *shard, bits_);
-  return kernels::level_at(view.lines, view.shape, i);
-}
-
 // --- Server. -------------------------------------------------------------------------------------
 
 void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
@@ -214,8 +182,6 @@ void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, con
       return serve_sums(shard, up, round, part.sum, reply);
     case kMomenta:
       return sync_.serve(shard, up, round, reply);
-    case kSamples:
-      return VoteProbe::serve(up, reply);
     default:
       quantiser_.serve(up, reply);
   }
@@ -298,7 +264,6 @@ void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ct
     space_.is_host() ? sync_.apply(b, ctx, part, *momenta, m_.span())
                      : sync_.apply_on_device(space_, b, ctx, part, *momenta, m_.span());
   }
-  if (const Wire* samples = flight.find(kSamples)) probe_.keep(b, *samples);
   for (const Shard& shard : b.shards) {
     for (const Piece& p : shard.pieces) {
       if (!e_ || ctx.is_unused(p.tensor)) continue;
@@ -307,11 +272,6 @@ void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ct
       space_.copy(next, e_->span().subspan(p.begin, p.n()));
     }
   }
-}
-
-StepNotes LionCub::end_step(const StepContext& ctx) {
-  if (!probes(ctx)) return {};
-  return {.diagnostics = probe_.evaluate()};
 }
 
 }  // namespace pride::methods

@@ -1,4 +1,4 @@
-// Lion Cub: a quantiser, a momentum synchronisation and a probe.
+// Lion Cub: a quantiser and a momentum synchronisation.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,7 +8,6 @@
 #include "methods/dlion.h"
 #include "methods/momentum_sync.h"
 #include "methods/quantiser.h"
-#include "methods/vote_probe.h"
 
 namespace pride::methods {
 
@@ -24,29 +23,22 @@ class LionCub final : public Method {
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override;
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
-  StepNotes end_step(const StepContext& ctx) override;
 
  private:
-  enum Id : int { kVotes, kSum, kMomenta, kSamples };
+  enum Id : int { kVotes, kSum, kMomenta };
   enum class RouteChoice { kAuto, kSharded, kNative };
 
   // Votes, without the other parts.
   std::vector<Part> vote_parts(const Bucket& b, int voters) const;
 
-  bool probes(const Round& round) const;
   void check_device(const std::string& name) const;
-  std::span<const float> error() const;
   void encode_on_device(const Bucket& b, const StepContext& ctx, Flight& flight);
   void levels_on_device(const Bucket& b, const StepContext& ctx, Flight& flight);
   static std::size_t width_of(Sum type);
   static std::span<std::uint64_t> words_of_sums(Wire& sums);
   LevelKernels::Lines integers_of(const Bucket& b, const Piece& p, Sum type,
                                   std::span<std::uint64_t> words) const;
-  LevelKernels::Lines sent_lines(const Bucket& b, std::size_t shard, const Piece& p,
-                                 Flight& flight);
-  void encode_votes(const Bucket& b, const StepContext& ctx, Flight& flight);
   void encode_levels(const Bucket& b, const StepContext& ctx, Flight& flight);
-  int sent_level(const Bucket& b, const Flight& flight, std::size_t coord) const;
   void serve_levels(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
   void serve_sums(const Shard& shard, const Ballots& up, const Round& round, Sum type,
                   Reply& reply) const;
@@ -57,10 +49,8 @@ class LionCub final : public Method {
   Tie tie_;
   RouteChoice route_;
   Quantiser quantiser_;
-  std::int64_t probe_every_;
   int bits_;
   MomentumSync sync_;
-  VoteProbe probe_;
   FlatBuffer& m_;
   FlatBuffer* e_ = nullptr;  // the quantisation error, with error feedback
   FlatBuffer next_;          // the error of this step, on a device

@@ -16,16 +16,8 @@ void LionCub::check_device(const std::string& name) const {
                 "sync_format = fp32 or bf16", "choose a number of bits, or ");
 }
 
-std::span<const float> LionCub::error() const {
-  return e_ ? std::span<const float>(e_->span()) : std::span<const float>();
-}
-
 void LionCub::encode_on_device(const Bucket& b, const StepContext& ctx, Flight& flight) {
   space_.begin_frames();
-  Wire* samples = flight.find(kSamples);
-  if (samples) {
-    probe_.blends_on_device(space_, b, ctx, flight.grad, m_.span(), error(), *samples);
-  }
   if (bits_ > 1) {
     levels_on_device(b, ctx, flight);
   } else {
@@ -38,11 +30,6 @@ void LionCub::encode_on_device(const Bucket& b, const StepContext& ctx, Flight& 
   if (Wire* momenta = flight.find(kMomenta)) {
     sync_.encode_on_device(space_, b, ctx, m_.span(), flight.part(kMomenta), *momenta);
   }
-  if (!samples) return;
-  const auto sent = [&](std::size_t shard, const Piece& p) {
-    return sent_lines(b, shard, p, flight);
-  };
-  probe_.results_on_device(space_, b, ctx, m_.span(), sent, *samples);
 }
 
 // A native sum's integers as words: a bucket has a multiple of 64 coordinates.
@@ -102,25 +89,6 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
   }
   if (sums) space_.send(integers, words_of_sums(*sums));
   space_.report(watched, wire.fault_word());
-}
-
-// Brings back the frame that was sent; only in the few steps with samples.
-LevelKernels::Lines LionCub::sent_lines(const Bucket& b, std::size_t shard, const Piece& p,
-                                        Flight& flight) {
-  using Lines = LevelKernels::Lines;
-  if (Wire* sums = flight.find(kSum)) {
-    const std::span<const std::uint64_t> words = words_of_sums(*sums);
-    const auto brought = Lines::read({}, 0, space_.bring(words)).words;
-    return integers_of(b, p, flight.part(kSum).sum, brought);
-  }
-  // a frame for each shard, as the route is not native
-  const std::byte* frame = flight.find(kVotes)->up[shard].span().data();
-  if (bits_ == 1) {
-    const SignView view(frame, b.shards[shard]);
-    return Lines::read({view.signs.size(), 1}, p.first_word, space_.bring(view.signs));
-  }
-  const LevelView view(frame, b.shards[shard], bits_);
-  return Lines::read(view.shape, p.first_word, space_.bring(view.lines));
 }
 
 }  // namespace pride::methods

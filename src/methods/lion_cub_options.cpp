@@ -64,8 +64,7 @@ MethodInfo lion_cub_info(int) {
       {"sync_every", "8", "with sync_schedule = even: steps per interval"},
       {"sync_doubling", kSyncDoubling,
        "with sync_schedule = exponential: intervals after which their length doubles, from 1 step"},
-      {"sync_format", "8", "format of averaged momenta: fp32, bf16, or 2 to 8 bits"},
-      {"probe_every", "100", "steps between measurements on samples; 0: none"}};
+      {"sync_format", "8", "format of averaged momenta: fp32, bf16, or 2 to 8 bits"}};
   return info;
 }
 

@@ -14,7 +14,6 @@
 #include "kernels/space.h"
 #include "pride/communicator.h"
 #include "pride/device.h"
-#include "pride/diagnostics.h"
 #include "pride/nodes.h"
 #include "pride/registry.h"
 #include "routes/protocol.h"
@@ -51,7 +50,6 @@ struct Flight {
 
 // Results of a completed step, equal on all ranks except `alone`.
 struct StepNotes {
-  std::vector<TensorDiagnostics> diagnostics = {};
   // This rank skipped the step because its gradient was not finite; no other rank did.
   std::optional<NonFinite> alone = {};
   // Dropped in this step, from the exchange begun in dropped_step.

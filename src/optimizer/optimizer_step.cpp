@@ -222,7 +222,6 @@ StepReport Optimizer::Impl::finish() {
     guarded([&] { notes = method->end_step(ctx); });
     if (notes.alone) skip(describe(*notes.alone, steps_done), true, report);
     if (notes.dropped) skip(describe(*notes.dropped, notes.dropped_step), false, report);
-    report.diagnostics = std::move(notes.diagnostics);
   }
   if (options.device) report.note = options.device->warning();
   if (!non_finite || !loss_scale.used) ++steps_done;

@@ -54,7 +54,7 @@ Part native_part(const Bucket& bucket, Sum sum);
 
 // For n values that belong to no tensor: sharded in blocks of 64, or whole.
 Part sharded_part(int bucket, std::size_t n, int voters, FrameKind up, FrameKind down);
-Part one_shot_part(int bucket, std::size_t n, FrameKind up, FrameKind down);
+Part one_shot_part(std::size_t n, FrameKind up, FrameKind down);
 
 // The bucket as one shard. Pieces of one tensor in several shards are merged.
 Shard whole_of(const Bucket& bucket);

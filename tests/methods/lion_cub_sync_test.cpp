@@ -64,7 +64,7 @@ TEST(LionCub, SynchronisedMomentaAreTheMean) {
 // In `sync_every` steps everything is averaged once, and no step carries more than its share.
 TEST(LionCub, SpreadsSynchronisationOverSteps) {
   const Layout layout({{"w", {64 * 40}}, {"v", {64 * 8}}});
-  const Training run = sync_training({{"sync_every", "6"}, {"probe_every", "0"}}, 6);
+  const Training run = sync_training({{"sync_every", "6"}}, 6);
   std::vector<std::uint64_t> sent;
   const auto results = testing::train(layout, run);
   for (const auto& report : results[0].reports) sent.push_back(report.bytes_sent);

@@ -164,7 +164,7 @@ TEST(LionCub, EveryScaleReportsNonFiniteGradients) {
 TEST(LionCub, CostEqualsCountedBytesInEveryStep) {
   const Layout layout(kTensors);
   const Options cases[] = {
-      {{"bits", "1"}, {"sync", "all"}, {"probe_every", "2"}},
+      {{"bits", "1"}, {"sync", "all"}},
       {{"bits", "3"}, {"sync", "vectors,first"}, {"sync_every", "3"}},
       {{"bits", "8"}, {"sync", "all"}, {"sync_format", "5"}},
       {{"sync", "all"}, {"sync_schedule", "exponential"}, {"sync_doubling", "1"}},

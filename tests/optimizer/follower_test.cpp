@@ -153,11 +153,10 @@ std::vector<std::string> followed() {
       all.push_back(std::string(sign) + option);
     }
   }
-  all.insert(all.end(),
-             {"dlion-avg", "dlion-avg:route=sharded", "dlion-avg:counts=planes", "signum-avg",
-              "dlion-vote:momentum_dtype=bfloat16", "lion-cub:bits=1,sync=none",
-              "lion-cub:bits=3,sync=none,tie=zero", "lion-cub:bits=8,sync=none,route=native",
-              "lion-cub:bits=2,sync=none,probe_every=2"});
+  all.insert(all.end(), {"dlion-avg", "dlion-avg:route=sharded", "dlion-avg:counts=planes",
+                         "signum-avg", "dlion-vote:momentum_dtype=bfloat16",
+                         "lion-cub:bits=1,sync=none", "lion-cub:bits=3,sync=none,tie=zero",
+                         "lion-cub:bits=8,sync=none,route=native", "lion-cub:bits=2,sync=none"});
   if (rules::has_blas()) {
     all.insert(all.end(), {"dlion-muon:matrix_scale=rms", "dlion-muon-avg", "turn-muon:turns=4"});
   }
