@@ -150,7 +150,7 @@ void one_level_frame(Input& input, const Shard& shard, const Arrival& arrival) {
     const LevelView view(f.frame.head.data(), shard, bits);
     const std::vector<const std::uint64_t*> rows(3, view.lines.data());
     std::vector<std::uint64_t> positive(shard.n_words()), nonzero(shard.n_words());
-    const bool good = kernels::vote_levels({rows, view.shape}, {1, 0}, positive);
+    const bool good = kernels::vote_levels({rows, view.shape}, kernels::HashWords{1, 0}, positive);
     must(good == kernels::vote_levels_ternary({rows, view.shape}, positive, nonzero),
          "the two votes do not agree on the codes");
     must(good == taken([&] { check_codes(f, bits); }),
