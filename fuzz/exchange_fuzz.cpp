@@ -73,7 +73,7 @@ std::vector<Variant> variants() {
       }
       if (option.name != "route" || !method.starts_with("lion-cub")) continue;
       // all that lion-cub can send, by both routes
-      all.push_back({method, {{"route", "sharded"}, {"sync_every", "1"}, {"probe_every", "1"}}});
+      all.push_back({method, {{"route", "sharded"}, {"sync_every", "1"}}});
       all.push_back({method, {{"route", "native"}, {"sync_every", "2"}, {"sync_format", "bf16"}}});
     }
   }

@@ -7,7 +7,6 @@
 
 #include "codecs/counts.h"
 #include "codecs/levels.h"
-#include "codecs/samples.h"
 #include "codecs/scaled_signs.h"
 #include "codecs/signs.h"
 #include "codecs/sparse.h"
@@ -151,7 +150,7 @@ void one_level_frame(Input& input, const Shard& shard, const Arrival& arrival) {
     const LevelView view(f.frame.head.data(), shard, bits);
     const std::vector<const std::uint64_t*> rows(3, view.lines.data());
     std::vector<std::uint64_t> positive(shard.n_words()), nonzero(shard.n_words());
-    const bool good = kernels::vote_levels({rows, view.shape}, {1, 0}, positive);
+    const bool good = kernels::vote_levels({rows, view.shape}, kernels::HashWords{1, 0}, positive);
     must(good == kernels::vote_levels_ternary({rows, view.shape}, positive, nonzero),
          "the two votes do not agree on the codes");
     must(good == taken([&] { check_codes(f, bits); }),
@@ -176,19 +175,7 @@ void one_value_frame(Input& input, std::size_t n, const Arrival& arrival) {
   });
 }
 
-// So are samples and scales.
-void one_sample_frame(Input& input, const Arrival& arrival) {
-  const std::size_t n = 1 + input.below(300);
-  const Shard shard{.begin = 0, .end = n, .pieces = {}};
-  must(all_sample_frames(3).bytes(shard) > sample_frames().bytes(shard), "all samples are fewer");
-  one_frame(input, sample_frames(), shard, arrival, [&](const ReceivedFrame& f) {
-    const SampleView view(f.frame.head.data(), n);
-    for (std::size_t i = 0; i < n; ++i) {
-      must(std::isfinite(view.u[i]) && std::isfinite(view.m[i]), "a sample is not finite");
-    }
-  });
-}
-
+// So are scales.
 void one_scales_frame(Input& input, const Arrival& arrival) {
   const std::size_t n = 1 + input.below(300);
   const Part part = methods::SharedScales(methods::SharedScales::Rule::kMean, n).part();
@@ -275,8 +262,6 @@ void one_input(Input input) {
     case 12:
       return one_value_frame(input, shard.size(), arrival);
     case 13:
-      return one_sample_frame(input, arrival);
-    case 14:
       return one_scales_frame(input, arrival);
     default:
       return one_sparse(input, shard.size());

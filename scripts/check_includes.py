@@ -15,7 +15,7 @@ import tempfile
 # pattern matches any rest of its name. The most specific (longest) pattern decides.
 STAGES = [
     ("base", [
-        "include/pride/cost", "include/pride/diagnostics", "include/pride/error",
+        "include/pride/cost", "include/pride/error",
         "include/pride/flat_buffer", "include/pride/layout", "include/pride/nodes",
         "include/pride/bf16", "include/pride/float16", "include/pride/random_bits",
         "include/pride/schedule", "include/pride/state", "include/pride/tensors", "src/base/",
@@ -30,8 +30,7 @@ STAGES = [
     ("optimizer", ["include/pride/coordinator", "include/pride/optimizer", "src/optimizer/"]),
     ("plan", ["include/pride/plan", "src/plan/"]),
     ("parts", ["include/pride/torch/", "include/pride/torch*", "src/torch/",
-               "include/pride/comm/mpi_comm", "include/pride/comm/hybrid_comm", "src/comm/mpi*",
-               "src/comm/hybrid*", "include/pride/comm/c10d_*", "src/comm/c10d/",
+               "include/pride/comm/mpi_comm", "src/comm/mpi*", "include/pride/comm/c10d_*", "src/comm/c10d/",
                "include/pride/c/", "src/c/", "include/pride/coord/"]),
     ("data", ["include/pride/train/facts", "include/pride/train/flags",
               "include/pride/train/options", "src/train/clock", "src/train/data/",
@@ -48,8 +47,7 @@ STAGES = [
 TORCH_USERS = ["src/torch/", "src/train/", "include/pride/torch", "include/pride/train", "src/comm/c10d/",
                "include/pride/comm/c10d_comm", "tests/comm/c10d", "apps/", "tests/torch/", "tests/apps/",
                "tests/install/", "examples/libtorch", "examples/train"]
-MPI_USERS = ["src/comm/mpi", "src/comm/hybrid", "include/pride/comm/mpi",
-             "include/pride/comm/hybrid", "src/c/mpi", "apps/", "tests/"]
+MPI_USERS = ["src/comm/mpi", "include/pride/comm/mpi", "src/c/mpi", "apps/", "tests/"]
 FOREIGN = [
     ("torch", re.compile(r"(torch|ATen|c10|caffe2)/"), TORCH_USERS),
     ("MPI", re.compile(r"mpi\.h$"), MPI_USERS),
@@ -61,7 +59,7 @@ FOREIGN = [
     ("Highway", re.compile(r"hwy/"), ["src/kernels/", "tests/kernels/"]),
 ]
 CARRIERS = [
-    (re.compile(r"pride/comm/(mpi|hybrid)_comm\.h$"), [*MPI_USERS, "examples/"]),
+    (re.compile(r"pride/comm/mpi_comm\.h$"), [*MPI_USERS, "examples/"]),
     (re.compile(r"pride/comm/c10d_comm\.h$"), [*TORCH_USERS, "examples/"]),
     (re.compile(r"(pride/torch|torch/).*\.h$"), [*TORCH_USERS, "examples/"]),
 ]

@@ -169,8 +169,7 @@ std::vector<Plan> all_plans(Communicator& comm, const PlanArguments& args) {
 void run_plan(PlanArguments& args) {
   check_plan(args);
   // planned ranks have one machine each: measure one rank, not several that compete for cores
-  args.one_measured = !args.bandwidth.empty() && args.workers.total == 0 &&
-                      args.workers.per_process == 0 && !launched_as_job();
+  args.one_measured = !args.bandwidth.empty() && args.workers.total == 0 && !launched_as_job();
   if (args.one_measured) args.workers.total = 1;
 #if PRIDE_HAVE_TORCH
   pin_threads();

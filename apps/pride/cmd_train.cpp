@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "commands.h"
@@ -66,45 +65,24 @@ Observers observers_of(const TrainOptions& options) {
 
 Workers workers_of(const TrainOptions& options) {
   const std::chrono::duration<double> timeout(options.timeout_s);
-  return {options.workers, options.threads_per_process,
-          std::chrono::ceil<std::chrono::milliseconds>(timeout)};
+  return {options.workers, std::chrono::ceil<std::chrono::milliseconds>(timeout)};
 }
 
-// Shared by the ranks of a process: the first one makes the plan, with its data.
-struct Process {
-  std::once_flag made;
-  std::optional<TrainPlan> plan;
-};
-
-bool train_as_rank(Communicator& comm, TrainOptions options, bool threads_may_talk,
-                   Process& process) {
+bool train_as_rank(Communicator& comm, TrainOptions options, bool threads_may_talk) {
   check_workers(workers_of(options), comm);
   const bool overlap_off = options.overlap.value_or(true) && !threads_may_talk;
   options.overlap = options.overlap.value_or(true) && threads_may_talk;
-  std::call_once(process.made, [&] {
-    if (comm.rank() < std::max(1, options.threads_per_process)) check_out_folder(options);
-    const int players = options.virtual_workers;
-    PRIDE_CHECK(players == 0 || comm.size() == 1, "--virtual-workers ", players,
-                ": one process plays all of them, this job has ", comm.size());
-    process.plan = make_plan(options, std::max(players, comm.size()));
-  });
-  TrainPlan plan = *process.plan;
+  if (comm.rank() == 0) check_out_folder(options);
+  const int players = options.virtual_workers;
+  PRIDE_CHECK(players == 0 || comm.size() == 1, "--virtual-workers ", players,
+              ": one process plays all of them, this job has ", comm.size());
+  TrainPlan plan = make_plan(options, std::max(players, comm.size()));
   prepare(comm, plan);
   choose_bucket_size(comm, plan);
   if (overlap_off) {
     plan.notes.push_back("overlap is off: this MPI does not grant MPI_THREAD_MULTIPLE");
   }
   return train_rank(comm, plan, observers_of(options)).interrupted;
-}
-
-bool train_with_threads_of_processes(const TrainOptions& options) {
-  Process process;
-  bool stopped = false;
-  run_threads_of_process(workers_of(options), [&](Communicator& comm, bool) {
-    const bool mine = train_as_rank(comm, options, true, process);
-    if (comm.rank() % options.threads_per_process == 0) stopped = mine;
-  });
-  return stopped;
 }
 
 #if PRIDE_HAVE_COORD
@@ -157,12 +135,10 @@ bool train_anywhere(const TrainOptions& options) {
   pin_threads();
   catch_interrupts();
   if (!options.coordinator.empty()) return train_with_coordinator(options);
-  if (options.threads_per_process > 0) return train_with_threads_of_processes(options);
   const std::optional<Job> job = join_job(workers_of(options));
   if (!job) return run(options, nullptr, observers_of(options)).interrupted;
   try {
-    Process process;
-    return train_as_rank(*job->comm, options, job->threads_may_talk, process);
+    return train_as_rank(*job->comm, options, job->threads_may_talk);
   } catch (const std::exception& error) {
     leave_job(*job->comm, error);
   }

@@ -72,9 +72,9 @@ CLI::Validator unit_check(double (*parse)(const std::string&)) {
 }
 
 Settings settings_of(const CLI::App& command) {
-  static const std::set<std::string> kMayDiffer = {
-      "data", "vocab",     "init",    "loader-threads",      "json",   "svg",
-      "help", "transport", "timeout", "threads-per-process", "workers"};
+  static const std::set<std::string> kMayDiffer = {"data",    "vocab",  "init", "loader-threads",
+                                                   "json",    "svg",    "help", "transport",
+                                                   "timeout", "workers"};
   Settings settings;
   for (const CLI::Option* option : command.get_options()) {
     if (option->get_lnames().empty()) continue;

@@ -19,7 +19,6 @@
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #if PRIDE_HAVE_MPI
-#include "pride/comm/hybrid_comm.h"
 #include "pride/comm/mpi_comm.h"
 #endif
 #if PRIDE_HAVE_C10D
@@ -49,36 +48,41 @@ bool under_torchrun() noexcept {
   return std::ranges::all_of(kNames, [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-#if PRIDE_HAVE_MPI
-std::string threads_text(int threads) {
-  return threads == 0 ? std::string("not given") : std::to_string(threads);
+// Ends this process. One rank reports an error that all share.
+[[noreturn]] void end_process(int rank, const std::exception& error) {
+  const bool shared = dynamic_cast<const CommError*>(&error) != nullptr ||
+                      dynamic_cast<const NonFiniteGradient*>(&error) != nullptr ||
+                      dynamic_cast<const InvalidArgument*>(&error) != nullptr;
+  // rank 0 reports an error that all share, unless it is the missing rank
+  const std::string text = error.what();
+  const bool rank_0_is_gone = text.find("rank 0 has left") != text.npos ||
+                              text.find("from rank 0") != text.npos ||
+                              text.find("to rank 0") != text.npos;
+  if (rank == 0 || !shared || rank_0_is_gone) {
+    std::cerr << "pride: error: rank " << rank << ": " << error.what() << std::endl;
+  }
+  // time for the peers to receive the reason before the launcher ends them
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  std::_Exit(exit_code_of(error));
 }
 
-// The first collective of every process: the next ones depend on --threads-per-process. It has its
-// own deadline, because no communicator exists yet.
+#if PRIDE_HAVE_MPI
+// The first collective of every process. It has its own deadline, because no communicator exists
+// yet.
 void meet_processes(const Workers& workers) {
-  int process = 0, n_processes = 1;
-  MPI_Comm_rank(MPI_COMM_WORLD, &process);
-  MPI_Comm_size(MPI_COMM_WORLD, &n_processes);
-  std::vector<int> threads(static_cast<std::size_t>(n_processes));
   MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Iallgather(&workers.per_process, 1, MPI_INT, threads.data(), 1, MPI_INT, MPI_COMM_WORLD,
-                 &request);
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
   const auto deadline = std::chrono::steady_clock::now() + workers.timeout;
   for (int done = 0; MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     if (std::chrono::steady_clock::now() < deadline) continue;
-    // ends the process, because MPI still uses `threads`. Every process reports, because process 0
-    // may be the missing one
-    leave_job(process, Error(concat("start: not all ", n_processes, " processes of this MPI job ",
-                                    "have started within ", workers.timeout.count(), " ms")));
+    // every process reports, because process 0 may be the missing one
+    int process = 0, n_processes = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &process);
+    MPI_Comm_size(MPI_COMM_WORLD, &n_processes);
+    end_process(process, Error(concat("start: not all ", n_processes, " processes of this MPI job ",
+                                      "have started within ", workers.timeout.count(), " ms")));
   }
-  const auto other = std::ranges::find_if(threads, [&](int t) { return t != threads[0]; });
-  if (other == threads.end()) return;
-  leave_job(process, InvalidArgument(concat(
-                         "--threads-per-process differs: ", threads_text(threads[0]),
-                         " on process 0, ", threads_text(*other), " on process ",
-                         other - threads.begin(), "; all processes of a job need the same")));
 }
 #endif
 
@@ -155,10 +159,6 @@ void add_rank_flags(CLI::App& command, Workers& workers) {
                   "a rank and the flag may be left out")
       ->transform(number_reader<int>({1, 1024}));
   add_transport_flag(command);
-  command
-      .add_option("--threads-per-process", workers.per_process,
-                  "Under mpirun: worker threads per process. Default: every process is one worker")
-      ->transform(number_reader<int>({1, 1024}));
   const auto set = [&workers](const double& seconds) {
     workers.timeout =
         std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
@@ -191,36 +191,10 @@ std::optional<Job> join_job(const Workers& workers) {
   return job;
 }
 
-void run_threads_of_process(const Workers& workers, const RankBody& body) {
-  PRIDE_CHECK(transport_to_use() == "mpi", "--threads-per-process ", workers.per_process,
-              ": this is not an MPI job; --workers sets the number of threads");
-#if PRIDE_HAVE_MPI
-  const MpiEnvironment environment;
-  meet_processes(workers);
-  try {
-    run_hybrid_world(workers.per_process, [&](Communicator& comm) {
-      comm.set_timeout(workers.timeout);
-      check_workers(workers, comm);
-      body(comm, true);
-    });
-  } catch (const std::exception& error) {
-    int process = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &process);
-    leave_job(process * workers.per_process, error);
-  }
-#else
-  (void)body;
-  throw InvalidArgument("--transport mpi: this build has no MPI");
-#endif
-}
-
 void check_workers(const Workers& workers, const Communicator& job) {
-  const int per_process = std::max(1, workers.per_process);
   PRIDE_CHECK(workers.total == 0 || workers.total == job.size(), "--workers ", workers.total,
-              ": this ", job.transport() == "c10d" ? "torchrun" : "MPI", " job has ",
-              job.size() / per_process, " processes, and each is ",
-              per_process == 1 ? std::string("a worker") : concat(per_process, " workers"),
-              "; leave the flag out");
+              ": this ", job.transport() == "c10d" ? "torchrun" : "MPI", " job has ", job.size(),
+              " processes, and each is a worker; leave the flag out");
 }
 
 int exit_code_of(const std::exception& error) noexcept {
@@ -229,24 +203,7 @@ int exit_code_of(const std::exception& error) noexcept {
 
 void leave_job(Communicator& comm, const std::exception& error) {
   comm.fail(error.what());
-  leave_job(comm.rank(), error);
-}
-
-void leave_job(int rank, const std::exception& error) {
-  const bool shared = dynamic_cast<const CommError*>(&error) != nullptr ||
-                      dynamic_cast<const NonFiniteGradient*>(&error) != nullptr ||
-                      dynamic_cast<const InvalidArgument*>(&error) != nullptr;
-  // rank 0 reports an error that all share, unless it is the missing rank
-  const std::string text = error.what();
-  const bool rank_0_is_gone = text.find("rank 0 has left") != text.npos ||
-                              text.find("from rank 0") != text.npos ||
-                              text.find("to rank 0") != text.npos;
-  if (rank == 0 || !shared || rank_0_is_gone) {
-    std::cerr << "pride: error: rank " << rank << ": " << error.what() << std::endl;
-  }
-  // time for the peers to receive the reason before the launcher ends them
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  std::_Exit(exit_code_of(error));
+  end_process(comm.rank(), error);
 }
 
 int ranks_on_this_host(Communicator& comm) {
@@ -259,7 +216,6 @@ int ranks_on_this_host(Communicator& comm) {
 }
 
 void run_ranks(const Workers& workers, const RankBody& body) {
-  if (workers.per_process > 0) return run_threads_of_process(workers, body);
   if (const std::optional<Job> job = join_job(workers)) {
     try {
       job->comm->set_timeout(workers.timeout);

@@ -22,8 +22,7 @@ using RankBody = std::function<void(Communicator& comm, bool threads_may_talk)>;
 
 // The number of ranks by the flags; 0: not given.
 struct Workers {
-  int total = 0;        // --workers
-  int per_process = 0;  // --threads-per-process, under MPI only: threads in each process
+  int total = 0;                                                  // --workers
   std::chrono::milliseconds timeout = std::chrono::seconds(300);  // longest wait for another rank
 };
 
@@ -47,13 +46,8 @@ bool launched_as_job() noexcept;
 // Nothing if there is none, if threads are requested, or, with `auto`, if the job has one process
 // and --workers is given. Throws InvalidArgument if the transport is not built in, the job does not
 // exist, or --workers is above 1 in a job of one process; CommError if torchrun's ranks do not
-// connect in time. In an MPI job a late process, or unequal --threads-per-process, ends the job.
-// REQUIRES: workers.per_process is 0.
+// connect in time. In an MPI job a late process ends the job.
 std::optional<Job> join_job(const Workers& workers);
-
-// Runs `body` on workers.per_process threads, the ranks of this process of an MPI job. An error
-// ends the process. Throws InvalidArgument if this is no MPI job.
-void run_threads_of_process(const Workers& workers, const RankBody& body);
 
 // Throws InvalidArgument if --workers is given and is not the job's number of ranks.
 void check_workers(const Workers& workers, const Communicator& job);
@@ -72,8 +66,5 @@ int exit_code_of(const std::exception& error) noexcept;
 
 // Ends this process and, through the launcher, the job. One rank reports an error that all share.
 [[noreturn]] void leave_job(Communicator& comm, const std::exception& error);
-
-// The same for a rank without communicator, or after comm.fail().
-[[noreturn]] void leave_job(int rank, const std::exception& error);
 
 }  // namespace pride::app

@@ -21,7 +21,6 @@
 #include "pride/communicator.h"
 #include "pride/cost.h"
 #include "pride/device.h"
-#include "pride/diagnostics.h"
 #include "pride/layout.h"
 #include "pride/nodes.h"
 #include "pride/state.h"
@@ -145,9 +144,8 @@ struct StepReport {
   std::string skip_reason;
   // With the option `delay`: of the exchange whose result this step adopts.
   std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0;
-  std::optional<double> grad_norm = {};  // with clip_global_norm: of the mean, before clipping
-  std::vector<TensorDiagnostics> diagnostics = {};  // by tensor, in steps that the method measures
-  std::string note = {};                   // the method's decisions in this step, for the log
+  std::optional<double> grad_norm = {};    // with clip_global_norm: of the mean, before clipping
+  std::string note = {};                   // a line for the log: a device's warning
   std::optional<RoundReport> round = {};   // if this step ended a coordinator's round
   std::vector<WorkerReport> workers = {};  // virtual workers
   double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap exchange_s counts only waits

@@ -167,7 +167,6 @@ def test_what_runs_on_the_host_says_so(tmp_path):
     run("""
 for method, options, text in (
         ("dgc", {}, "dgc has no kernels for devices"),
-        ("dlion-vote", {"signs": "stochastic"}, "signs = stochastic"),
         ("lion-cub", {"scale": "l0"}, "scale = l0"),
         ("diloco", {"delay": 1}, "fragments or delay")):
     assert train("auto", method=method, options=options, steps=1)[3]._slots[0].place.code == 0

@@ -114,10 +114,6 @@ def test_nodes_skip_a_step_together_and_clip_by_the_norm_of_all(world, local, me
     compare(world, 2, local, method, None, nan=nan, **more)
 
 
-def test_signs_and_votes_that_are_drawn(world):
-    compare(world, 2, 2, "dlion-vote", {"signs": "stochastic", "result": "stochastic"})
-
-
 def test_parameters_in_bfloat16(world):
     """Their gradients cancel to exact zeros, too, whose signs are drawn by coordinate."""
     compare(world, 2, 2, "dlion-vote", None, dtype=torch.bfloat16)

@@ -56,10 +56,6 @@ def test_mixed_precision_policy(world):
     compare(world, (2, 2), "dlion-vote", None, narrow=torch.bfloat16)
 
 
-def test_votes_that_are_drawn(world):
-    compare(world, (2, 2), "dlion-vote", {"result": "stochastic"})
-
-
 def grown(shape=None):
     """The last layer is added later; without a mesh the oracle of 2 x 2."""
     mesh = shape and sharded.mesh_of(*shape)

@@ -42,7 +42,7 @@ enum class Codec : std::uint8_t {
   kParticipation = 13,
   kValues = 14,
   kMeanValues = 15,
-  kSamples = 16,
+  // 16 is unused
   kDenseBf16 = 17,
   kMeanBf16 = 18,
   kAllSigns = 19,

@@ -59,11 +59,11 @@ class MpiComm final : public Communicator {
 
  protected:
   std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) override {
-    return messages_.start_send({peer, tag, peer, tag}, bytes);
+    return messages_.start_send(peer, tag, bytes);
   }
 
   std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes) override {
-    return messages_.start_recv({peer, tag, peer, tag}, bytes);
+    return messages_.start_recv(peer, tag, bytes);
   }
 
   bool do_test(std::uint64_t id) override { return messages_.test(id); }
@@ -161,7 +161,7 @@ class MpiComm final : public Communicator {
   }
 
   bool give_up() noexcept {
-    const bool any = messages_.give_up({&sum_, 1});
+    const bool any = messages_.give_up(sum_);
     sum_ = MPI_REQUEST_NULL;
     return any;
   }

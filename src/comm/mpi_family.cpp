@@ -66,11 +66,10 @@ MPI_Comm duplicate(MPI_Comm comm) {
 
 bool any_world_failed() noexcept { return some_world_failed; }
 
-MpiFamily::MpiFamily(MPI_Comm comm, int workers) : notices_(duplicate(comm)) {
+MpiFamily::MpiFamily(MPI_Comm comm) : notices_(duplicate(comm)) {
   check(MPI_Comm_rank(notices_, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(notices_, &size_), "MPI_Comm_size");
-  const long here = long{workers} * processes_on_this_machine(notices_, size_);
-  crowded_ = 2 * here > sysconf(_SC_NPROCESSORS_ONLN);
+  crowded_ = 2L * processes_on_this_machine(notices_, size_) > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 // A communicator of a failed world is leaked: peers may not reach the collective that frees it.
@@ -106,11 +105,11 @@ void MpiFamily::take_notice() {
   mark_dead(std::move(reason));
 }
 
-void MpiFamily::fail(int rank, std::string_view reason) noexcept {
+void MpiFamily::fail(std::string_view reason) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (dead()) return;
-    mark_dead(concat("rank ", rank, ": ", reason));
+    mark_dead(concat("rank ", rank_, ": ", reason));
     if (usable()) send_notices();
   } catch (...) {
     dead_.store(true, std::memory_order_release);  // peers fail at their deadlines

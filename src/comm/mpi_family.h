@@ -28,15 +28,14 @@ bool any_world_failed() noexcept;
 // notices while they wait. Several threads may use a family if MPI allows several threads.
 class MpiFamily {
  public:
-  // Collective. `workers`: ranks in this process, one thread each; equal on all processes.
-  explicit MpiFamily(MPI_Comm comm, int workers = 1);
+  explicit MpiFamily(MPI_Comm comm);  // collective
   ~MpiFamily();
   MpiFamily(const MpiFamily&) = delete;
   MpiFamily& operator=(const MpiFamily&) = delete;
 
   int rank() const noexcept { return rank_; }  // in the first world
 
-  // True if workers on this node have less than two cores each: a waiting thread must yield soon.
+  // True if ranks on this node have less than two cores each: a waiting rank must yield soon.
   bool crowded() const noexcept { return crowded_; }
   bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }
 
@@ -44,9 +43,7 @@ class MpiFamily {
   void check_alive();
 
   // Only the first call counts. Spends at most kConnectTime on sending the notices.
-  // `rank`: the failed rank in the first world, if that is not this process's number.
-  void fail(std::string_view reason) noexcept { fail(rank_, reason); }
-  void fail(int rank, std::string_view reason) noexcept;
+  void fail(std::string_view reason) noexcept;
 
  private:
   void take_notice();

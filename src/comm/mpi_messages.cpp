@@ -36,20 +36,21 @@ bool ended(MPI_Request& request) noexcept {
 
 std::string Messages::Operation::text() const {
   return concat(is_send ? "send of " : "receive of ", size, is_send ? " bytes to" : " bytes from",
-                " rank ", at.peer, " (tag ", at.tag, ")");
+                " rank ", peer, " (tag ", tag, ")");
 }
 
-std::uint64_t Messages::start_send(const Address& to, std::span<const std::byte> bytes) {
-  auto& [id, op] = begin({.is_send = true, .at = to, .size = bytes.size(), .source = bytes.data()});
-  auto& queue = sends_[{to.process, to.mpi_tag}];
+std::uint64_t Messages::start_send(int peer, int tag, std::span<const std::byte> bytes) {
+  auto& [id, op] = begin(
+      {.is_send = true, .peer = peer, .tag = tag, .size = bytes.size(), .source = bytes.data()});
+  auto& queue = sends_[{peer, tag}];
   queue.push_back(&op);
-  if (queue.size() == 1 && send_chunks(op)) sends_.erase({to.process, to.mpi_tag});
+  if (queue.size() == 1 && send_chunks(op)) sends_.erase({peer, tag});
   return id;
 }
 
-std::uint64_t Messages::start_recv(const Address& from, std::span<std::byte> bytes) {
-  auto& [id, op] = begin({.at = from, .size = bytes.size(), .target = bytes.data()});
-  expected_[{from.process, from.mpi_tag}].push_back(&op);
+std::uint64_t Messages::start_recv(int peer, int tag, std::span<std::byte> bytes) {
+  auto& [id, op] = begin({.peer = peer, .tag = tag, .size = bytes.size(), .target = bytes.data()});
+  expected_[{peer, tag}].push_back(&op);
   return id;
 }
 
@@ -72,7 +73,7 @@ int Messages::length(const Operation& op, std::size_t k) const {
   return static_cast<int>(std::min(chunk_, op.size - k * chunk_));
 }
 
-// Messages with one process and tag keep their order: the next begins after the last chunk of the
+// Messages with one peer and tag keep their order: the next begins after the last chunk of the
 // one before.
 template <typename Begin>
 void Messages::advance_queues(Queues& queues, const Begin& begin) {
@@ -96,8 +97,8 @@ bool Messages::send_chunks(Operation& op) {
     advance(op);
     const std::size_t k = op.chunks.size();
     if (k - op.done >= kWindow) return false;
-    check(MPI_Isend(op.source + k * chunk_, length(op, k), MPI_BYTE, op.at.process, op.at.mpi_tag,
-                    comm_, &op.chunks.emplace_back(MPI_REQUEST_NULL)),
+    check(MPI_Isend(op.source + k * chunk_, length(op, k), MPI_BYTE, op.peer, op.tag, comm_,
+                    &op.chunks.emplace_back(MPI_REQUEST_NULL)),
           "MPI_Isend");
     ++begun_;
   }
@@ -111,8 +112,7 @@ bool Messages::begin_chunks(Operation& op) {
     int found = 0, got = 0;
     MPI_Message message = MPI_MESSAGE_NULL;
     MPI_Status status;
-    check(MPI_Improbe(op.at.process, op.at.mpi_tag, comm_, &found, &message, &status),
-          "MPI_Improbe");
+    check(MPI_Improbe(op.peer, op.tag, comm_, &found, &message, &status), "MPI_Improbe");
     if (!found) return false;
     check(MPI_Get_count(&status, MPI_BYTE, &got), "MPI_Get_count");
     check_size(op, k, got);
@@ -127,7 +127,7 @@ bool Messages::begin_chunks(Operation& op) {
 void Messages::check_size(const Operation& op, std::size_t k, int got) const {
   if (got == length(op, k)) return;
   const bool more_follows = static_cast<std::size_t>(got) == chunk_;
-  throw CommError(concat(op.text(), ": sizes differ: rank ", op.at.peer, " sends ",
+  throw CommError(concat(op.text(), ": sizes differ: rank ", op.peer, " sends ",
                          k * chunk_ + static_cast<std::size_t>(got),
                          more_follows ? " bytes or more" : " bytes"));
 }
@@ -143,21 +143,17 @@ bool Messages::advance(Operation& op) {
   return op.done == op.total;
 }
 
-bool Messages::give_up(std::span<MPI_Request> also) noexcept {
-  bool any = false, open = true;
+bool Messages::give_up(MPI_Request& also) noexcept {
+  bool any = also != MPI_REQUEST_NULL, open = true;
   expected_.clear();
   sends_.clear();
   const auto enough = Clock::now() + kGrace;
   for (Backoff backoff(family_->crowded()); open && Clock::now() < enough; backoff.pause()) {
-    open = false;
+    open = !ended(also);
     pending_.for_each([&](Operation& op) {
       any = true;
       for (MPI_Request& request : op.chunks) open |= !ended(request);
     });
-    for (MPI_Request& request : also) {
-      any |= request != MPI_REQUEST_NULL;
-      open |= !ended(request);
-    }
   }
   pending_.clear();
   return any;

@@ -1,5 +1,5 @@
-// Messages: sends and receives over MPI's point-to-point messages, in chunks, polled. The common
-// part of MpiComm and HybridComm, independent of Communicator.
+// Messages: sends and receives over MPI's point-to-point messages, in chunks, polled. Independent
+// of Communicator.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -56,14 +56,7 @@ class Backoff {
   std::chrono::microseconds sleep_ = kShortest;
 };
 
-// Source or destination of a message, for MPI and for error texts.
-struct Address {
-  int process = 0, mpi_tag = 0;
-  int peer = 0, tag = 0;
-};
-
-// The pending sends and receives of one communicator. One thread at a time may use an object;
-// several objects may share an MPI communicator if their addresses differ.
+// The pending sends and receives of one communicator. One thread at a time may use an object.
 //
 // A message is received only once its size has been checked (MPI_Improbe, then MPI_Imrecv). A
 // receive posted in advance would be simpler, but Open MPI 4.1.4 corrupted the heap when a large
@@ -75,8 +68,8 @@ class Messages {
   Messages(MPI_Comm comm, std::shared_ptr<MpiFamily> family)
       : comm_(comm), family_(std::move(family)) {}
 
-  std::uint64_t start_send(const Address& to, std::span<const std::byte> bytes);
-  std::uint64_t start_recv(const Address& from, std::span<std::byte> bytes);
+  std::uint64_t start_send(int peer, int tag, std::span<const std::byte> bytes);
+  std::uint64_t start_recv(int peer, int tag, std::span<std::byte> bytes);
 
   // True if complete; the id is then released. Polls first. Throws CommError.
   bool test(std::uint64_t id);
@@ -91,9 +84,9 @@ class Messages {
   std::string text(std::uint64_t id) { return pending_.find(id).text(); }
 
   // Cancels the receives that have not begun. Serves MPI until all other operations and the
-  // requests `also` have ended, for kGrace at most. True if anything was pending. Buffers that MPI
+  // request `also` have ended, for kGrace at most. True if anything was pending. Buffers that MPI
   // may still touch: docs/transports.md.
-  bool give_up(std::span<MPI_Request> also = {}) noexcept;
+  bool give_up(MPI_Request& also) noexcept;
 
   std::size_t chunk() const noexcept { return chunk_; }
 
@@ -101,7 +94,7 @@ class Messages {
   // One send or receive: its chunks, in order.
   struct Operation {
     bool is_send = false;
-    Address at = {};
+    int peer = 0, tag = 0;
     std::size_t size = 0;
     const std::byte* source = nullptr;     // of a send
     std::byte* target = nullptr;           // of a receive
@@ -124,7 +117,7 @@ class Messages {
   const std::size_t chunk_ = chunk_limit();
   std::shared_ptr<MpiFamily> family_;
   Pending pending_;
-  // by process and tag, in the order started: receives without an arrived message, and sends with
+  // by peer and tag, in the order started: receives without an arrived message, and sends with
   // chunks that have not begun
   using Queues = std::map<std::pair<int, int>, std::deque<Operation*>>;
   template <typename Begin>

@@ -236,20 +236,14 @@ void World::wake_all() noexcept {
   for (const auto& box : boxes_) box->changed.notify_all();
 }
 
-void World::serve(int rank) {
-  Lock lock(mutex_);
-  while (!boxes_[rank]->ready.empty()) copy_next(lock, rank);
-}
-
-std::shared_ptr<World> World::group(std::uint64_t serial, std::span<const int> members,
-                                    std::size_t n_calls) {
+std::shared_ptr<World> World::group(std::uint64_t serial, std::span<const int> members) {
   const Lock lock(mutex_);
   const std::pair id{serial, members.front()};
   Birth& birth = births_[id];
   if (!birth.world) {
     std::vector<int> first_ranks;
     for (const int member : members) first_ranks.push_back(first_ranks_[member]);
-    birth = {std::make_shared<World>(family_, std::move(first_ranks)), n_calls};
+    birth = {std::make_shared<World>(family_, std::move(first_ranks)), members.size()};
     family_->add(birth.world);
   }
   const auto world = birth.world;

@@ -105,13 +105,9 @@ class World {
 
   void wake_all() noexcept;
 
-  // Makes the copies that wait for this rank as a receiver.
-  void serve(int rank);
-
   // The world of this world's `serial`-th group, with these members. The first call creates it; the
-  // last of `n_calls` removes it from births_.
-  std::shared_ptr<World> group(std::uint64_t serial, std::span<const int> members,
-                               std::size_t n_calls);
+  // last member's removes it from births_.
+  std::shared_ptr<World> group(std::uint64_t serial, std::span<const int> members);
 
  private:
   using Lock = std::unique_lock<std::mutex>;

@@ -361,8 +361,6 @@ template <typename Job>
 inline constexpr u32 blocks_of = 3;
 template <>
 inline constexpr u32 blocks_of<Compress> = 2;
-template <>
-inline constexpr u32 blocks_of<SampleLevels> = 2;
 // Jobs are copied into registers: otherwise their fields would be read again after each store.
 #define PRIDE_KERNEL(name, Job)                                                          \
   extern "C" __global__ void __launch_bounds__(256, blocks_of<Job>)                      \

@@ -82,7 +82,7 @@ class DeviceSpace final : public Space, public LevelKernels {
 
   std::size_t scratch_bytes() const noexcept override;
   LevelKernels* levels() override { return this; }
-  void measure_rows(const BlendOf& u, Size size, std::size_t row, std::span<double> sums) override;
+  void measure(const BlendOf& u, Size size, std::span<double> sums) override;
   void measure_blocks(const BlendOf& u, Size size, int largest,
                       kernels::BlockScales<float> steps) override;
   void quantise(const BlendOf& u, const Steps& steps, std::span<float> m, std::span<float> next,
@@ -91,9 +91,6 @@ class DeviceSpace final : public Space, public LevelKernels {
                     FaultSlot fault) override;
   void read_values(std::span<const float> scales, const Lines& lines,
                    std::span<float> values) override;
-  void sample_blends(const BlendOf& u, Samples at, std::span<float> out) override;
-  void sample_levels(std::span<const float> m, const Lines& lines, Samples at, std::span<float> out,
-                     std::span<std::int8_t> q) override;
 
   void call(const std::function<void(void* stream)>& body) override;
   void begin_frames() override;

@@ -23,6 +23,7 @@ device::Measure measure_of(const LevelKernels::BlendOf& u, LevelKernels::Size si
   job.g = values_of(u.g);
   job.m = u.m.data();
   job.e = u.e.empty() ? nullptr : u.e.data();
+  job.length = u.m.size();
   job.beta1 = u.blend.beta1;
   job.one_minus_beta1 = u.blend.one_minus_beta1;
   job.what = static_cast<device::u32>(size);
@@ -39,12 +40,9 @@ DeviceSpace::Range::Range(const Lines& lines, std::size_t n)
                                 : sizeof lines.words.front() * words_for(n) *
                                       static_cast<std::size_t>(lines.shape.bits)) {}
 
-void DeviceSpace::measure_rows(const BlendOf& u, Size size, std::size_t row,
-                               std::span<double> sums) {
+void DeviceSpace::measure(const BlendOf& u, Size size, std::span<double> sums) {
   device::Measure job = measure_of(u, size);
   job.sums = sums.data();
-  job.row = row;
-  job.parts = (row + device::kScaleBlock - 1) / device::kScaleBlock;
   job.n = sums.size() * device::kChunk;
   add(Kernel::k_measure, job, {from(u.g), from(u.m), from(u.e), to(sums)});
 }
@@ -53,9 +51,7 @@ void DeviceSpace::measure_blocks(const BlendOf& u, Size size, int largest,
                                  kernels::BlockScales<float> steps) {
   device::Measure job = measure_of(u, size);
   job.steps = steps.of.data();
-  job.row = u.m.size();
   job.lead = steps.lead;
-  job.parts = steps.of.size();
   job.n = steps.of.size() * device::kChunk;
   job.largest = largest;
   add(Kernel::k_measure, job, {from(u.g), from(u.m), from(u.e), to(steps.of)});
@@ -65,7 +61,7 @@ void DeviceSpace::quantise(const BlendOf& u, const Steps& steps, std::span<float
                            std::span<float> next, const Lines& lines, FaultSlot fault) {
   add(Kernel::k_levels,
       device::Levels{values_of(u.g), m.data(), u.e.empty() ? nullptr : u.e.data(), steps.of.data(),
-                     next.data(), steps.row, steps.first, m.size(), lines_of(lines),
+                     next.data(), steps.length, steps.first, m.size(), lines_of(lines),
                      lines.integers.data(), static_cast<device::u32>(lines.width),
                      betas_of(u.blend), fault_of(fault)},
       {from(u.g), to(m), from(u.e), from(steps.of), to(next), to({lines, m.size()}),
@@ -86,23 +82,6 @@ void DeviceSpace::read_values(std::span<const float> scales, const Lines& lines,
       device::LevelValues{
           values.data(), const_cast<float*>(scales.data()), values.size(), lines_of(lines), {}},
       {to(values), from(scales), from({lines, values.size()})});
-}
-
-void DeviceSpace::sample_blends(const BlendOf& u, Samples at, std::span<float> out) {
-  add(Kernel::k_sample_blends,
-      device::SampleBlends{values_of(u.g), u.m.data(), u.e.empty() ? nullptr : u.e.data(),
-                           out.data(), at.first, at.stride, out.size(), u.blend.beta1,
-                           u.blend.one_minus_beta1},
-      {from(u.g), from(u.m), from(u.e), to(out)});
-}
-
-void DeviceSpace::sample_levels(std::span<const float> m, const Lines& lines, Samples at,
-                                std::span<float> out, std::span<std::int8_t> q) {
-  add(Kernel::k_sample_levels,
-      device::SampleLevels{m.data(), out.data(), reinterpret_cast<signed char*>(q.data()), at.first,
-                           at.stride, out.size(), lines_of(lines), lines.integers.data(),
-                           static_cast<device::u32>(lines.width)},
-      {from(m), from({lines, m.size()}), from(lines.integers), to(out), to(q)});
 }
 
 }  // namespace pride

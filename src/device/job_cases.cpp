@@ -145,16 +145,14 @@ u32 width_of_sums(JobMaker& make) {
 Measure measure_job(JobMaker& make) {
   Measure job{};
   const u64 lead = make.word() % 64 * 64;
-  const bool rows = make.word() % 2 == 0;
-  const u64 n_rows = rows && make.n % 7 == 0 ? 7 : 1;
+  const bool sums = make.word() % 2 == 0;
   job.g = make.values();
   job.m = make.floats();
   job.e = make.word() % 2 == 0 ? make.floats() : nullptr;
-  job.row = make.n / n_rows, job.lead = rows ? 0 : lead;
-  job.parts = (job.row + job.lead + kScaleBlock - 1) / kScaleBlock;
-  const u64 parts = job.parts * n_rows;
-  job.sums = rows ? reinterpret_cast<double*>(make.words(parts)) : nullptr;
-  job.steps = rows ? nullptr : make.floats(parts);
+  job.length = make.n, job.lead = sums ? 0 : lead;
+  const u64 parts = (job.length + job.lead + kScaleBlock - 1) / kScaleBlock;
+  job.sums = sums ? reinterpret_cast<double*>(make.words(parts)) : nullptr;
+  job.steps = sums ? nullptr : make.floats(parts);
   job.n = kChunk * parts;
   job.beta1 = 0.9f, job.one_minus_beta1 = 0.1f;
   job.what = make.word() % 3;
@@ -167,9 +165,10 @@ Levels levels_job(JobMaker& make) {
   job.g = make.broken_values();
   job.m = make.floats();
   job.e = make.word() % 2 == 0 ? make.floats() : nullptr;
-  job.row = make.word() % 2 == 0 ? 1 + make.word() % 300 : kScaleBlock;
-  job.first = make.word() % 5000;
-  job.steps = make.floats((job.first + make.n) / job.row + 1);
+  const bool blocks = make.word() % 2 == 0;
+  job.length = blocks ? kScaleBlock : make.n;
+  job.first = blocks ? make.word() % kScaleBlock : 0;
+  job.steps = make.floats((job.first + make.n) / job.length + 1);
   job.next = job.e != nullptr ? make.floats() : nullptr;
   job.n = make.n;
   job.width = width_of_sums(make);
@@ -189,35 +188,6 @@ LevelValues level_values_job(JobMaker& make) {
   job.n = make.n;
   job.lines = lines(make, 2 + make.word() % 7);
   job.fault = make.fault();
-  return job;
-}
-
-// Samples n of 3 n coordinates.
-SampleBlends sample_blends_job(JobMaker& make) {
-  SampleBlends job{};
-  const u64 n = make.n;
-  make.n = 3 * n;
-  job.g = make.values();
-  job.m = make.floats();
-  job.e = make.word() % 2 == 0 ? make.floats() : nullptr;
-  job.u = make.floats(n);
-  job.first = make.word() % 3, job.stride = 3, job.n = n;
-  job.beta1 = 0.9f, job.one_minus_beta1 = 0.1f;
-  return job;
-}
-
-SampleLevels sample_levels_job(JobMaker& make) {
-  SampleLevels job{};
-  const u64 n = make.n;
-  make.n = 3 * n;
-  job.m = make.floats();
-  job.out = make.floats(n);
-  job.q = reinterpret_cast<signed char*>(make.words((n + 7) / 8));
-  job.first = make.word() % 3, job.stride = 3, job.n = n;
-  job.width = width_of_sums(make);
-  job.lines = lines(make, 1 + make.word() % 8);
-  job.lines.bits = make.word() % 4 == 0 ? 0 : job.lines.bits;
-  job.integers = make.words((make.n * job.width + 7) / 8);
   return job;
 }
 
@@ -286,10 +256,6 @@ void append_job(Kernel kernel, JobMaker& make, Jobs& jobs) {
     case Kernel::k_write_values:
     case Kernel::k_read_values:
       return append(jobs, level_values_job(make));
-    case Kernel::k_sample_blends:
-      return append(jobs, sample_blends_job(make));
-    case Kernel::k_sample_levels:
-      return append(jobs, sample_levels_job(make));
   }
 }
 

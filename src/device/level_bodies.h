@@ -1,4 +1,4 @@
-// Device kernels for levels of few bits: scales of the blend, levels, averaged momenta, samples.
+// Device kernels for levels of few bits: scales of the blend, levels, averaged momenta.
 // libpride embeds this file as text, between scale_bodies.h and bodies.h. The rules of bodies.h
 // apply.
 // SPDX-License-Identifier: Apache-2.0
@@ -61,17 +61,16 @@ PRIDE_BODY float inverse_of(float step) { return step == 0 ? 0.0f : 1.0f / step;
 
 constexpr u32 kSumOfSizes = 0, kSumOfSquares = 1, kLargestSize = 2;
 
-// Measures u = beta1 m + (1-beta1) g (+ e) in scopes of `row` coordinates. A scope begins at
-// coordinate `lead` of a block and is cut into parts at blocks. A warp measures a part. It writes
-// one number to `sums` or, if there is a single scope, the size of a level to `steps`.
+// Measures u = beta1 m + (1-beta1) g (+ e) of `length` coordinates, which begin at coordinate
+// `lead` of a block and are cut into parts at blocks. A warp measures a part. It writes one number
+// to `sums`, or the size of a level to `steps`.
 struct Measure {
   Values g;
   const float *m, *e;  // e may be null
   double* sums;
   float* steps;
-  u64 row, lead;
-  u64 parts;  // of a scope
-  u64 n;      // kChunk for each part of all scopes
+  u64 length, lead;
+  u64 n;  // kChunk for each part
   float beta1, one_minus_beta1;
   u32 what;
   i32 largest;
@@ -104,10 +103,8 @@ PRIDE_BODY float step_of(double sum, u64 n, u32 what, i32 largest) {
   return top / (float)largest;
 }
 PRIDE_BODY void measure(const Measure& j, u64 at) {
-  const u64 k = at / kChunk, of_scope = k / j.parts * j.row, part = k % j.parts;
-  const u64 begin = begin_of(part, j.lead);
-  const u32 n = (u32)(end_of(part, j.lead, j.row) - begin);
-  const u64 first = of_scope + begin;
+  const u64 part = at / kChunk, first = begin_of(part, j.lead);
+  const u32 n = (u32)(end_of(part, j.lead, j.length) - first);
   const Values g = part_of(j.g, first);
   Partial partial;
   Lanes<float> most;
@@ -134,9 +131,9 @@ PRIDE_BODY void measure(const Measure& j, u64 at) {
   each([&](u32 lane) {
     if (lane != 0) return;
     if (j.sums != nullptr) {
-      j.sums[k] = sum;
+      j.sums[part] = sum;
     } else {
-      j.steps[k] = step_of(sum, n, j.what, j.largest);
+      j.steps[part] = step_of(sum, n, j.what, j.largest);
     }
   });
 }
@@ -150,7 +147,7 @@ struct Levels {
   float* m;
   const float *e, *steps;
   float* next;
-  u64 row, first;  // coordinate i uses steps[(first + i) / row]
+  u64 length, first;  // coordinate i uses steps[(first + i) / length]
   u64 n;
   Lines lines;
   void* integers;
@@ -158,20 +155,16 @@ struct Levels {
   Betas betas;
   Fault fault;
 };
-// Indices into `steps` for the coordinates of a chunk.
+// Indices into `steps` for the coordinates of a chunk, which overlaps at most two scopes.
 struct Scopes {
   u64 base;
-  u32 row;       // 0: rows are as long as a chunk, which then overlaps at most two
-  u32 of_first;  // coordinates before the chunk in its first row, or in the chunk if row is 0
+  u32 of_first;  // coordinates of the chunk in the first one
   PRIDE_BODY Scopes(u64 length, u64 first) : base(first / length) {
-    const u64 before = first - base * length, left = length - before;
-    row = length < kChunk ? (u32)length : 0;
-    of_first = (u32)(row != 0 ? before : left < kChunk ? left : kChunk);
+    const u64 left = length - (first - base * length);
+    of_first = (u32)(left < kChunk ? left : kChunk);
   }
   PRIDE_BODY u64 at(u32 lane, u32 h) const {
-    const u32 i = kLanes * h + lane;
-    if (row == 0) return base + (i >= of_first ? 1 : 0);
-    return base + (of_first + i) / row;
+    return base + (kLanes * h + lane >= of_first ? 1 : 0);
   }
 };
 PRIDE_BODY void store_integer(void* to, u32 width, u64 i, i32 value) {
@@ -211,7 +204,7 @@ PRIDE_BODY void levels(const Levels& j, u64 at) {
   bool bad = blend(j, at, u);
   if (j.e != nullptr) bad |= add_error(j, at, u);
   const i32 largest = largest_of(j.lines.bits);
-  const Scopes scopes(j.row, j.first + at);
+  const Scopes scopes(j.length, j.first + at);
   Chunk<u32> codes;
   fill(codes, 0u);
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
@@ -284,75 +277,10 @@ PRIDE_BODY void read_values(const LevelValues& j, u64 at) {
   }
 }
 
-// ---- Samples ------------------------------------------------------------------------------------
-
-// For every stride-th coordinate from `first` on: u = beta1 m + (1-beta1) g (+ e).
-struct SampleBlends {
-  Values g;
-  const float *m, *e;
-  float* u;
-  u64 first, stride, n;
-  float beta1, one_minus_beta1;
-};
-PRIDE_BODY float value_of(const Values& v, u64 i) {
-  const float x = v.dtype == kFloat32    ? ((const float*)v.data)[i]
-                  : v.dtype == kBFloat16 ? from_bfloat16(((const u16*)v.data)[i])
-                                         : from_float16(((const u16*)v.data)[i]);
-  const float factor = factor_of(v);
-  return factor == 1.0f ? x : x * factor;
-}
-PRIDE_BODY void sample_blends(const SampleBlends& j, u64 at) {
-  for_chunk(at, j.n, [&](u32 lane, u32 h) {
-    const u64 k = index_of(at, lane, h), i = j.first + k * j.stride;
-    const float u = j.beta1 * j.m[i] + j.one_minus_beta1 * value_of(j.g, i);
-    j.u[k] = j.e == nullptr ? u : u + j.e[i];
-  });
-}
-
-// For the same coordinates: the momentum, and the level that was sent. It is in `lines`, as a sign
-// if bits is 1, or in `integers` if width is set. If bits is 0, it is kNoLevel.
-struct SampleLevels {
-  const float* m;
-  float* out;
-  signed char* q;
-  u64 first, stride, n;
-  Lines lines;
-  const void* integers;
-  u32 width;
-};
-PRIDE_BODY i32 level_at(const Lines& lines, u64 i) {
-  const u64* from = lines.word(i / 64);
-  const u64 width = lines.width(i / 64);
-  u32 code = 0;
-  for (u32 b = 0; b < lines.bits; ++b, from += width) code |= (u32)(*from >> (i % 64) & 1) << b;
-  return (i32)code - largest_of(lines.bits);
-}
-PRIDE_BODY i32 sent_level(const SampleLevels& j, u64 i) {
-  if (j.lines.bits == 0) return -128;
-  if (j.width == 1) return ((const signed char*)j.integers)[i];
-  if (j.width == 2) return ((const short*)j.integers)[i];
-  if (j.width == 4) return ((const i32*)j.integers)[i];
-  if (j.lines.bits == 1) return *j.lines.word(i / 64) >> (i % 64) & 1 ? 1 : -1;
-  return level_at(j.lines, i);
-}
-PRIDE_BODY void sample_levels(const SampleLevels& j, u64 at) {
-  PRIDE_NO_UNROLL
-  for (u32 h = 0; h < kLoads; ++h) {
-    each([&](u32 lane) {
-      const u64 k = index_of(at, lane, h), i = j.first + k * j.stride;
-      if (k >= j.n) return;
-      j.out[k] = j.m[i];
-      j.q[k] = (signed char)sent_level(j, i);
-    });
-  }
-}
-
-#define PRIDE_LEVEL_KERNELS                 \
-  PRIDE_KERNEL(measure, Measure)            \
-  PRIDE_KERNEL(levels, Levels)              \
-  PRIDE_KERNEL(write_values, LevelValues)   \
-  PRIDE_KERNEL(read_values, LevelValues)    \
-  PRIDE_KERNEL(sample_blends, SampleBlends) \
-  PRIDE_KERNEL(sample_levels, SampleLevels)
+#define PRIDE_LEVEL_KERNELS               \
+  PRIDE_KERNEL(measure, Measure)          \
+  PRIDE_KERNEL(levels, Levels)            \
+  PRIDE_KERNEL(write_values, LevelValues) \
+  PRIDE_KERNEL(read_values, LevelValues)
 
 }  // namespace pride::device

@@ -29,10 +29,8 @@ class LevelKernels {
   // A measure of u: the sum of magnitudes, the sum of squares, or the largest magnitude.
   enum class Size : std::uint32_t { kSum, kSquares, kLargest };
 
-  // Writes, for each row of `row` coordinates, one sum per kScaleBlock coordinates. The last sum of
-  // a row covers the rest. REQUIRES: whole rows.
-  virtual void measure_rows(const BlendOf& u, Size size, std::size_t row,
-                            std::span<double> sums) = 0;
+  // One sum per kScaleBlock coordinates; the last one covers the rest.
+  virtual void measure(const BlendOf& u, Size size, std::span<double> sums) = 0;
   // The size of a level for each block, by Quantiser's rules.
   virtual void measure_blocks(const BlendOf& u, Size size, int largest,
                               kernels::BlockScales<float> steps) = 0;
@@ -53,10 +51,11 @@ class LevelKernels {
               .words = {const_cast<std::uint64_t*>(words.data()), words.size()}};
     }
   };
-  // Sizes of levels: that of coordinate i is of[(first + i) / row].
+  // Sizes of levels: that of coordinate i is of[(first + i) / length]. REQUIRES: `length` is
+  // kScaleBlock, or there is one.
   struct Steps {
     std::span<const float> of;
-    std::size_t row = 1, first = 0;
+    std::size_t length = 1, first = 0;
   };
   // Rounds u to levels;  m = beta2*m + (1-beta2)*g;  if u has an e:  next = u - level*step.
   virtual void quantise(const BlendOf& u, const Steps& steps, std::span<float> m,
@@ -68,15 +67,6 @@ class LevelKernels {
                             const Lines& lines, FaultSlot fault) = 0;
   virtual void read_values(std::span<const float> scales, const Lines& lines,
                            std::span<float> values) = 0;
-
-  // Samples coordinates first, first + stride, ...: u; after the update m and the level sent. That
-  // is in lines or an integer; with 1 bit it is a sign, with 0 bits kNoLevel.
-  struct Samples {
-    std::size_t first = 0, stride = 1;
-  };
-  virtual void sample_blends(const BlendOf& u, Samples at, std::span<float> out) = 0;
-  virtual void sample_levels(std::span<const float> m, const Lines& lines, Samples at,
-                             std::span<float> out, std::span<std::int8_t> q) = 0;
 };
 
 }  // namespace pride

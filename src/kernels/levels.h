@@ -39,16 +39,6 @@ struct LevelShape {
   }
 };
 
-// The level of coordinate i.
-constexpr int level_at(std::span<const std::uint64_t> lines, LevelShape shape, std::size_t i) {
-  int code = 0;
-  for (int b = 0; b < shape.bits; ++b) {
-    const std::size_t at = shape.at(i / 64) + static_cast<std::size_t>(b) * shape.width(i / 64);
-    code |= static_cast<int>((lines[at] >> (i % 64)) & 1) << b;
-  }
-  return code - largest_level(shape.bits);
-}
-
 // ---- Encode -------------------------------------------------------------------------------------
 
 // u = beta1*m + (1-beta1)*g;  m = beta2*m + (1-beta2)*g.  Where either is not finite, m is

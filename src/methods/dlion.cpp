@@ -2,15 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Source    Liu et al. 2024, arXiv:2404.00438, Algorithm 1 (MaVo, Avg); Signum: Bernstein et al.
 //           2018, arXiv:1802.04434, Algorithm 2, and arXiv:1810.05291, Algorithm 1 (majority vote).
-//           signs = stochastic, result = stochastic: Jiang & Zhang 2025, arXiv:2508.12327.
 // Cost      1 bit up per coordinate; down 1 bit (vote; 2 with tie = zero) or about log2(N+1)
 //           (average: count_bits), plus frames.
 // State     m: momentum (n) float32, or bfloat16 (momentum_dtype), where each write rounds to
 //           nearest; local to each rank, never sent. dlion-muon with every > 1 also has
 //           factor: Newton-Schulz factors of the matrices (n), local.
 // Deviates  zeros, ties and unused tensors: see docs/wire_format.md. The average sends counts of +,
-//           packed into 32-bit words or as bit planes. Weight decay is decoupled. R of stochastic
-//           signs is each rank's own, by tensor.
+//           packed into 32-bit words or as bit planes. Weight decay is decoupled.
 #include "methods/dlion.h"
 
 #include <algorithm>
@@ -23,14 +21,6 @@
 #include "pride/error.h"
 
 namespace pride::methods {
-
-namespace {
-
-float step_scale(const OrthogonalBlend* matrices, const Piece& p) {
-  return matrices == nullptr ? 1 : matrices->step_scale(p.tensor);
-}
-
-}  // namespace
 
 // --- Server: S = sum of delta_i;  Delta = sign(S), or S / N. -------------------------------------
 
@@ -50,7 +40,7 @@ void serve_vote(const Shard& shard, const Ballots& up, const Round& round, Tie t
     if (tie == Tie::kZero) {
       kernels::vote_ternary(rows, positive, words_of(out.nonzero, p));
     } else if (up.knows(round)) {
-      kernels::vote(rows, ties_of(round, p, step_scale(matrices, p), up.cells), positive);
+      kernels::vote(rows, ties_of(round, p, step_scale(matrices, p.tensor), up.cells), positive);
     } else {
       kernels::vote(rows, ties_of(round, rows), positive);
     }
@@ -63,7 +53,7 @@ namespace {
 
 kernels::Step step_of(const Piece& p, const StepContext& ctx, const OrthogonalBlend* matrices) {
   const StepScalars s = ctx.scalars_of(p);
-  return {s.decay, s.lr * step_scale(matrices, p)};
+  return {s.decay, s.lr * step_scale(matrices, p.tensor)};
 }
 
 }  // namespace
@@ -130,7 +120,6 @@ class DistributedLion final : public SignMethod {
         blend_(blend),
         average_(average),
         tie_(average ? Tie::kHash : tie_option(name, ctx)),
-        draws_(!average && word_option(name, ctx, "result", {"majority", "stochastic"}) == 1),
         counts_(average && word_option(name, ctx, "counts", {"packed", "planes"}) == 1
                     ? CountForm::kPlanes
                     : CountForm::kPacked),
@@ -141,21 +130,13 @@ class DistributedLion final : public SignMethod {
         nodes_(ctx.nodes),
         m_(state_.add("m", StateKind::kLocal, momentum_option(name, ctx))) {
     if (muon) matrices_ = std::make_unique<OrthogonalBlend>(name, ctx, state_, StateKind::kLocal);
-    if (word_option(name, ctx, "signs", {"exact", "stochastic"}) == 1) {
-      scales_.resize(layout_.tensors().size(), 1);
-    }
-    check_on_host(name, space_, scales_.empty(), "signs = stochastic");
-    PRIDE_CHECK(
-        !draws_ || tie_ == Tie::kHash, name,
-        ": option tie = zero is not supported with result = stochastic, which draws a sign for "
-        "every coordinate");
     PRIDE_CHECK(choice_ != RouteChoice::kOneShot || !nodes_.hierarchical(), name,
                 ": option route = one-shot is not supported with nodes: the hierarchical route is "
                 "two-shot; choose auto or sharded");
   }
 
   Protocol protocol(const Round&) const override {
-    return {.by_tensor = matrices_ != nullptr || !scales_.empty(),
+    return {.by_tensor = matrices_ != nullptr,
             .hierarchical = true,
             .most_votes = average_ ? kMaxWorld : std::numeric_limits<int>::max(),
             .replays = true,
@@ -183,17 +164,11 @@ class DistributedLion final : public SignMethod {
   }
 
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override {
-    if (ctx.is_unused(tensor)) return;
+    if (ctx.is_unused(tensor) || !matrices_ || !matrices_->has(tensor)) return;
     const TensorSlot& slot = layout_.tensors()[tensor];
-    const auto blend = blend_(ctx.groups[static_cast<std::size_t>(slot.spec.group)]);
-    const bool matrix = matrices_ && matrices_->has(tensor);
-    if (matrix) {
-      matrices_->blend(tensor, ctx.step, blend, grad.of(tensor, slot.offset, slot.offset + slot.n),
-                       m_.of(slot.offset, slot.n));
-    }
-    if (scales_.empty()) return;
-    scales_[tensor] = matrix ? sign_scale(matrices_->direction(tensor))
-                             : sign_scale(tensor, slot, grad, blend, m_);
+    matrices_->blend(tensor, ctx.step, blend_(ctx.scalars_of_group(slot.spec.group)),
+                     grad.of(tensor, slot.offset, slot.offset + slot.n),
+                     m_.of(slot.offset, slot.n));
   }
 
   double matrix_operations() const override { return matrices_ ? matrices_->operations() : 0; }
@@ -206,8 +181,8 @@ class DistributedLion final : public SignMethod {
 
   void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
     encode_signs(space_, flight.parts[0].shards, flight.grad, ctx, blend_, m_, flight.wire(0),
-                 {matrices_.get(), scales_});
-    const bool one_sign = ctx.voters == 1 && ctx.weights.empty() && !draws_;  // which never ties
+                 matrices_.get());
+    const bool one_sign = ctx.voters == 1 && ctx.weights.empty();  // which never ties
     if (!average_ && tie_ == Tie::kHash && !one_sign) {
       send_cells(space_, flight.parts[0].shards, ctx, matrices_.get(), flight.wire(0));
     }
@@ -223,8 +198,7 @@ class DistributedLion final : public SignMethod {
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {
     const bool of_node = &reply.kind == &part.partial, from_nodes = &up.kind == &part.partial;
-    const bool drawn = draws_ && !of_node;
-    if (!average_ && !of_node && !from_nodes && !drawn && up.weights.empty()) {
+    if (!average_ && !of_node && !from_nodes && up.weights.empty()) {
       return serve_vote(shard, up, round, tie_, reply.head, matrices_.get());
     }
     const int votes_each = node_votes(round);
@@ -233,8 +207,6 @@ class DistributedLion final : public SignMethod {
       counts.write_counts(CountForm::kPacked, reply.head);
     } else if (average_) {
       counts.write_counts(form_of(part), reply.head);
-    } else if (drawn) {
-      counts.write_drawn(round, reply.head, matrices_.get());
     } else {
       counts.write_vote(round, tie_, reply.head, matrices_.get());
     }
@@ -275,13 +247,11 @@ class DistributedLion final : public SignMethod {
   BlendOf blend_;
   bool average_;
   Tie tie_;
-  bool draws_;  // the vote is drawn: result = stochastic
   CountForm counts_;
   RouteChoice choice_;
   std::uint64_t round_bytes_;
   Nodes nodes_;
   std::unique_ptr<OrthogonalBlend> matrices_;  // of dlion-muon
-  std::vector<float> scales_;  // R of each tensor in this step; empty: signs are exact
   Stored m_;
 };
 
@@ -305,9 +275,6 @@ MethodInfo sign_info(int world, bool average, std::string title, std::string sou
       "(whole bits)"};
   info.options = {
       average ? counts : tie_option_info("a tied vote"),
-      {"signs", "exact",
-       "'exact'; or 'stochastic': each sign is + with probability (R + u)/(2R), so its expectation "
-       "is u/R, where R is the largest |u| of the rank's tensor"},
       {.name = "route",
        .default_value = "auto",
        .help = "'sharded' (two rounds: signs to the server of a shard, its result to all), "
@@ -320,11 +287,6 @@ MethodInfo sign_info(int world, bool average, std::string title, std::string sou
                "messages (latency times rate); pride train measures them",
        .wire_only = true},
       momentum_option_info()};
-  if (!average) {
-    info.options.push_back({"result", "majority",
-                            "'majority', or 'stochastic': the vote is + with probability (ranks "
-                            "with +)/(ranks), drawn with bits that all ranks share"});
-  }
   return info;
 }
 

@@ -16,23 +16,10 @@ kernels::Blend lion_blend(const StepScalars& s);
 DType momentum_option(const std::string& method, const MethodContext& ctx);
 MethodOption momentum_option_info();
 
-// How signs are made. Tensors that `matrices` has use its directions. If `scales` has an R > 0 for
-// each tensor, signs are +1 with probability (R + u)/(2R). If it is empty, they are exact.
-struct SignRule {
-  OrthogonalBlend* matrices = nullptr;
-  std::span<const float> scales = {};
-
-  // A voted step of the tensor, in learning rates.
-  float step_scale(std::size_t tensor) const {
-    return matrices == nullptr ? 1 : matrices->step_scale(tensor);
-  }
-};
-
-// R of stochastic signs: the largest |u|, or 1 if that is below kernels::kZeroFloor. The first is
-// for a given u (orthogonalised), the second for u the blend of a tensor's gradient and flat m.
-float sign_scale(std::span<const float> u);
-float sign_scale(std::size_t tensor, const TensorSlot& slot, GradientView grad,
-                 const kernels::Blend& blend, const Stored& m);
+// A voted step of the tensor, in learning rates. `matrices`: null: none.
+inline float step_scale(const OrthogonalBlend* matrices, std::size_t tensor) {
+  return matrices == nullptr ? 1 : matrices->step_scale(tensor);
+}
 
 // On a device, for ties: the bits of cells in the shard that this rank serves, as Wire::cells. It
 // is the only one, or that of its rank.
@@ -40,10 +27,10 @@ void send_cells(Space& space, std::span<const Shard> shards, const StepContext& 
                 const OrthogonalBlend* matrices, Wire& wire);
 
 // Worker: u = beta1 m + (1-beta1) g;  delta = sign(u);  m = beta2 m + (1-beta2) g. The wire's fault
-// word gets the first tensor with a NaN or Inf. REQUIRES: frames of signs with their unused bits;
-// on a device exact signs.
+// word gets the first tensor with a NaN or Inf. Tensors that `matrices` has use its directions.
+// REQUIRES: frames of signs with their unused bits.
 void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad,
                   const StepContext& ctx, BlendOf blend, const Stored& m, Wire& wire,
-                  const SignRule& rule = {});
+                  OrthogonalBlend* matrices = nullptr);
 
 }  // namespace pride::methods

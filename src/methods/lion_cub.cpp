@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Source    Ishikawa et al. 2024, arXiv:2411.16462: p-bit exchange, quantiser, momentum sync.
 // Cost      `bits` up and 1 bit down per coordinate (2 with tie = zero), plus frames;
-//           2 (N-1)/N of each synchronised momentum per interval; samples for diagnostics.
+//           2 (N-1)/N of each synchronised momentum per interval.
 // State     m: momentum (n) float32, local to each rank except where it is synchronised;
 //           with feedback = yes also e: the quantisation error (n) float32.
 // Deviates  scales shared by all ranks (the public code's are each rank's own);
@@ -50,111 +50,84 @@ std::size_t LionCub::width_of(Sum type) {
   return type == Sum::kInt8 ? 1 : type == Sum::kInt16 ? 2 : 4;
 }
 
-LionCub::LionCub(const std::string& name, const MethodContext& ctx, Measures measures)
+LionCub::LionCub(const std::string& name, const MethodContext& ctx)
     : layout_(ctx.layout),
       space_(ctx.space),
-      world_(ctx.world),
       tie_(tie_option(name, ctx)),
       route_(
           static_cast<RouteChoice>(word_option(name, ctx, "route", {"auto", "sharded", "native"}))),
       quantiser_(name, ctx),
-      schedule_(name, ctx),
-      probe_every_(whole_option(name, ctx, "probe_every", 0, 1'000'000'000)),
-      sync_format_(value_format(name, ctx.options.at("sync_format"))),
-      plan_{static_cast<int>(whole_option(name, ctx, "bits", 1, kernels::kMaxLevelBits)),
-            choose_tensors(name + ": option sync", ctx.layout, ctx.options.at("sync"))},
-      sync_(ctx.layout, plan_.synced, schedule_, sync_format_),
-      probe_(ctx.layout, ctx.world),
-      measures_(std::move(measures)),
+      bits_(static_cast<int>(whole_option(name, ctx, "bits", 1, kernels::kMaxLevelBits))),
+      sync_(ctx.layout, choose_tensors(name + ": option sync", ctx.layout, ctx.options.at("sync")),
+            SyncSchedule(name, ctx), value_format(name, ctx.options.at("sync_format"))),
       m_(state_.add("m", StateKind::kLocal)) {
   check_device(name);
   if (!yes_no_option(name, ctx, "feedback")) return;
-  PRIDE_CHECK(plan_.bits > 1, name,
+  PRIDE_CHECK(bits_ > 1, name,
               ": option feedback = yes with bits = 1: a sign has no scale "
               "that the error could be measured in; choose bits = 2 or more, or signsgd-ef");
   e_ = &state_.add("e", StateKind::kLocal);
 }
 
-void LionCub::set_plan(Plan plan) {
-  plan_ = std::move(plan);
-  sync_ = MomentumSync(layout_, plan_.synced, schedule_, sync_format_);
-}
-
-bool LionCub::probes(const Round& round) const {
-  if (round.voters == 1 || round.central) return false;
-  return (probe_every_ > 0 && (round.step + 1) % probe_every_ == 0) ||
-         (measures_ && measures_(round.step));
-}
-
-// --- Protocol: votes; momenta that are due; samples. ---------------------------------------------
+// --- Protocol: votes; momenta that are due. ------------------------------------------------------
 
 Protocol LionCub::protocol(const Round&) const {
   Protocol p;
-  const bool blocks = quantiser_.options().granularity == Granularity::kBlock;
-  p.alignment = blocks ? kScaleBlock : kAlignment;
-  p.whole_gradient = plan_.bits > 1 && quantiser_.needs_whole_gradient();
+  p.alignment = quantiser_.needs_whole_gradient() ? kAlignment : kScaleBlock;
+  p.whole_gradient = bits_ > 1 && quantiser_.needs_whole_gradient();
   if (p.whole_gradient) p.before = quantiser_.before();
-  p.replays = !e_ && !measures_ && std::ranges::count(plan_.synced, 1) == 0;
+  p.replays = !e_ && sync_.empty();
   p.same_apply = p.replays;
   return p;
 }
 
 std::vector<Part> LionCub::parts(const Bucket& b, const Round& round) const {
-  std::vector<Part> parts = vote_parts(b, plan_.bits, round.central ? 1 : round.voters);
+  std::vector<Part> parts = vote_parts(b, round.central ? 1 : round.voters);
   if (auto momenta = sync_.part(b, round)) {
     momenta->id = kMomenta;
     parts.push_back(std::move(*momenta));
-  }
-  auto samples = probes(round) ? probe_.part(b, round.voters) : std::nullopt;
-  if (samples) {
-    samples->id = kSamples;
-    parts.push_back(std::move(*samples));
   }
   return parts;
 }
 
 // The route that sends fewer bytes, summed over all ranks.
-std::vector<Part> LionCub::vote_parts(const Bucket& b, int bits, int voters) const {
+std::vector<Part> LionCub::vote_parts(const Bucket& b, int voters) const {
   const FrameKind votes = vote_frames(tie_ == Tie::kZero);
   std::vector<Part> sharded, native;
-  sharded.push_back(sharded_part(b, bits == 1 ? sign_frames() : level_frames(bits), votes));
-  if (bits == 1 || route_ == RouteChoice::kSharded) return sharded;
+  sharded.push_back(sharded_part(b, bits_ == 1 ? sign_frames() : level_frames(bits_), votes));
+  if (bits_ == 1 || route_ == RouteChoice::kSharded) return sharded;
   const FrameKind participation = unused_bits_frames(Codec::kParticipation, "participation");
   native.push_back(one_shot_part(b, participation, participation));
-  native.push_back(native_part(b, sum_type(voters, bits)));
+  native.push_back(native_part(b, sum_type(voters, bits_)));
   native.back().id = kSum;
   native.back().down = votes;
   const bool fewer = total_bytes(native, voters) < total_bytes(sharded, voters);
   return route_ == RouteChoice::kNative || fewer ? std::move(native) : std::move(sharded);
 }
 
-// --- Worker: levels of the blend, momenta that are due, samples. ---------------------------------
+// --- Worker: levels of the blend, momenta that are due. ------------------------------------------
 
 void LionCub::prepare(const StepContext& ctx, GradientView g, Wire& before) {
-  quantiser_.prepare(space_, ctx, g, m_.span(), error(), before);
-  if (!space_.is_host() && !quantiser_.before()) quantiser_.place_steps(space_, plan_.bits);
+  const auto e = e_ ? std::span<const float>(e_->span()) : std::span<const float>();
+  quantiser_.prepare(space_, ctx, g, m_.span(), e, before);
+  if (!space_.is_host() && !quantiser_.before()) quantiser_.place_steps(space_, bits_);
 }
 
 void LionCub::take_before(const StepContext&, const Wire& before) {
   quantiser_.take_before(before);
-  if (!space_.is_host()) quantiser_.place_steps(space_, plan_.bits);
+  if (!space_.is_host()) quantiser_.place_steps(space_, bits_);
 }
 
 void LionCub::encode(const Bucket& b, const StepContext& ctx, Flight& flight) {
   if (!space_.is_host()) return encode_on_device(b, ctx, flight);
-  Wire* samples = flight.find(kSamples);
-  if (samples) probe_.sample_blends(b, ctx, flight.grad, m_.span(), error(), *samples);
-  encode_votes(b, ctx, flight);
+  if (bits_ > 1) {
+    encode_levels(b, ctx, flight);
+  } else {
+    encode_signs(space_, b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
+  }
   if (Wire* momenta = flight.find(kMomenta)) {
     sync_.encode(b, ctx, m_.span(), flight.part(kMomenta), *momenta);
   }
-  const auto sent = [&](std::size_t coord) { return sent_level(b, flight, coord); };
-  if (samples) probe_.sample_results(b, ctx, m_.span(), sent, *samples);
-}
-
-void LionCub::encode_votes(const Bucket& b, const StepContext& ctx, Flight& flight) {
-  if (plan_.bits > 1) return encode_levels(b, ctx, flight);
-  encode_signs(space_, b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
 }
 
 // Writes levels into the lines of frames, or as the integers of a native sum. `room` of the votes
@@ -171,7 +144,7 @@ void LionCub::encode_levels(const Bucket& b, const StepContext& ctx, Flight& fli
     const Shard& shard = b.shards[j];
     std::optional<LevelView<std::byte>> view;
     if (!sums) {
-      view.emplace(wire.up[j].span().data(), shard, plan_.bits);
+      view.emplace(wire.up[j].span().data(), shard, bits_);
       const bool any_unused = std::ranges::any_of(
           shard.pieces, [&](const Piece& p) { return ctx.is_unused(p.tensor); });
       if (any_unused) std::ranges::fill(view->lines, std::uint64_t{0});
@@ -190,28 +163,12 @@ void LionCub::encode_levels(const Bucket& b, const StepContext& ctx, Flight& fli
           std::ranges::copy(q, integers.subspan(p.begin + i - b.begin).begin());
         });
       };
-      const std::size_t bad = quantiser_.encode(p, ctx, buffers, plan_.bits, take);
+      const std::size_t bad = quantiser_.encode(p, ctx, buffers, bits_, take);
       if (bad != kernels::kAllFinite && !wire.non_finite) {
         wire.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
       }
     }
   }
-}
-
-int LionCub::sent_level(const Bucket& b, const Flight& flight, std::size_t coord) const {
-  if (const Wire* sums = flight.find(kSum)) {
-    int level = 0;
-    with_integers(flight.part(kSum).sum, sums->room.span(),
-                  [&](auto integers) { level = static_cast<int>(integers[coord - b.begin]); });
-    return level;
-  }
-  const auto shard = std::ranges::upper_bound(b.shards, coord, {}, &Shard::end);
-  const auto* frame =
-      flight.find(kVotes)->up[static_cast<std::size_t>(shard - b.shards.begin())].span().data();
-  const std::size_t i = coord - shard->begin;
-  if (plan_.bits == 1) return bit_at(SignView(frame, *shard).signs, i) ? 1 : -1;
-  const LevelView view(frame, *shard, plan_.bits);
-  return kernels::level_at(view.lines, view.shape, i);
 }
 
 // --- Server. -------------------------------------------------------------------------------------
@@ -230,8 +187,6 @@ void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, con
       return serve_sums(shard, up, round, part.sum, reply);
     case kMomenta:
       return sync_.serve(shard, up, round, reply);
-    case kSamples:
-      return VoteProbe::serve(up, reply);
     default:
       quantiser_.serve(up, reply);
   }
@@ -253,9 +208,9 @@ void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& r
   for (const Run& run : runs_of(shard, up.frames)) {
     std::vector<const std::uint64_t*> lines;
     for (const std::size_t i : run.frames) {
-      lines.push_back(LevelView(up.frames[i].head.data(), shard, plan_.bits).lines.data());
+      lines.push_back(LevelView(up.frames[i].head.data(), shard, bits_).lines.data());
     }
-    kernels::LevelRows rows{lines, {shard.n_words(), plan_.bits}, run.first_word};
+    kernels::LevelRows rows{lines, {shard.n_words(), bits_}, run.first_word};
     if (tie_ == Tie::kZero) {
       good &= kernels::vote_levels_ternary(rows, out.positive.subspan(run.first_word, run.n_words),
                                            out.nonzero.subspan(run.first_word, run.n_words));
@@ -268,7 +223,7 @@ void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& r
     }
   }
   for (std::size_t i = 0; i < up.frames.size() && !good; ++i) {
-    check_codes({up.frames[i], shard, static_cast<int>(i), up.where}, plan_.bits);
+    check_codes({up.frames[i], shard, static_cast<int>(i), up.where}, bits_);
   }
 }
 
@@ -276,7 +231,7 @@ void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& r
 // sum leaves its range.
 void LionCub::serve_sums(const Shard& shard, const Ballots& up, const Round& round, Sum type,
                          Reply& reply) const {
-  const std::int64_t most = std::int64_t{round.voters} * kernels::largest_level(plan_.bits);
+  const std::int64_t most = std::int64_t{round.voters} * kernels::largest_level(bits_);
   std::vector<std::int32_t> sums;
   with_integers(type, reply.body, [&](auto integers) {
     for (const std::int64_t s : integers) {
@@ -314,7 +269,6 @@ void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ct
     space_.is_host() ? sync_.apply(b, ctx, part, *momenta, m_.span())
                      : sync_.apply_on_device(space_, b, ctx, part, *momenta, m_.span());
   }
-  if (const Wire* samples = flight.find(kSamples)) probe_.keep(b, *samples);
   for (const Shard& shard : b.shards) {
     for (const Piece& p : shard.pieces) {
       if (!e_ || ctx.is_unused(p.tensor)) continue;
@@ -323,40 +277,6 @@ void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ct
       space_.copy(next, e_->span().subspan(p.begin, p.n()));
     }
   }
-}
-
-StepNotes LionCub::end_step(const StepContext& ctx) {
-  if (!probes(ctx)) return {};
-  return {.diagnostics = probe_.evaluate()};
-}
-
-double LionCub::probe_rate() const {
-  return world_ > 1 && probe_every_ > 0 ? 1 / static_cast<double>(probe_every_) : 0;
-}
-
-double LionCub::bytes_of(const Plan& plan, std::span<const Bucket> buckets, double sampled,
-                         std::int64_t step) const {
-  const MomentumSync sync(layout_, plan.synced, schedule_, sync_format_);
-  const SyncSchedule::Interval interval = schedule_.interval_of(step);
-  std::int64_t end = interval.begin;
-  while (end < interval.begin + interval.length && schedule_.synchronises(end)) ++end;
-  double votes = 0, samples = 0, momenta = 0;
-  const auto add = [&](std::span<const Part> parts, double& sum) {
-    sum += static_cast<double>(total_bytes(parts, world_));
-  };
-  const auto before = plan.bits > 1 ? quantiser_.before() : std::nullopt;
-  if (before) add({&*before, 1}, votes);
-  for (const Bucket& b : buckets) {
-    add(vote_parts(b, plan.bits, world_), votes);
-    if (const auto part = probe_.part(b, world_)) add({&*part, 1}, samples);
-    for (std::int64_t at = interval.begin; at < end; ++at) {
-      if (const auto part = sync.part(b, {.step = at, .voters = world_})) {
-        add({&*part, 1}, momenta);
-      }
-    }
-  }
-  const auto n_steps = static_cast<double>(std::max<std::int64_t>(1, end - interval.begin));
-  return votes + sampled * samples + momenta / n_steps;
 }
 
 }  // namespace pride::methods

@@ -12,22 +12,13 @@ namespace pride::methods {
 void LionCub::check_device(const std::string& name) const {
   if (space_.is_host()) return;
   quantiser_.check_device(name, space_);
-  const bool any = std::ranges::count(plan_.synced, 1) > 0;
-  check_on_host(name, space_, !any || sync_format_.kind == ValueFormat::Kind::kLevels,
+  check_on_host(name, space_, sync_.empty() || sync_.format().kind == ValueFormat::Kind::kLevels,
                 "sync_format = fp32 or bf16", "choose a number of bits, or ");
-}
-
-std::span<const float> LionCub::error() const {
-  return e_ ? std::span<const float>(e_->span()) : std::span<const float>();
 }
 
 void LionCub::encode_on_device(const Bucket& b, const StepContext& ctx, Flight& flight) {
   space_.begin_frames();
-  Wire* samples = flight.find(kSamples);
-  if (samples) {
-    probe_.blends_on_device(space_, b, ctx, flight.grad, m_.span(), error(), *samples);
-  }
-  if (plan_.bits > 1) {
+  if (bits_ > 1) {
     levels_on_device(b, ctx, flight);
   } else {
     encode_signs(space_, b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
@@ -39,11 +30,6 @@ void LionCub::encode_on_device(const Bucket& b, const StepContext& ctx, Flight& 
   if (Wire* momenta = flight.find(kMomenta)) {
     sync_.encode_on_device(space_, b, ctx, m_.span(), flight.part(kMomenta), *momenta);
   }
-  if (!samples) return;
-  const auto sent = [&](std::size_t shard, const Piece& p) {
-    return sent_lines(b, shard, p, flight);
-  };
-  probe_.results_on_device(space_, b, ctx, m_.span(), sent, *samples);
 }
 
 // A native sum's integers as words: a bucket has a multiple of 64 coordinates.
@@ -56,7 +42,7 @@ LevelKernels::Lines LionCub::integers_of(const Bucket& b, const Piece& p, Sum ty
                                          std::span<std::uint64_t> words) const {
   const std::size_t width = width_of(type);
   return {
-      .shape = {0, plan_.bits},
+      .shape = {0, bits_},
       .integers = std::as_writable_bytes(words).subspan(width * (p.begin - b.begin), width * p.n()),
       .width = width};
 }
@@ -79,7 +65,7 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
     LevelKernels::Lines lines;
     std::span<std::uint64_t> frame;
     if (!sums) {
-      const LevelView view(wire.up[j].span().data(), shard, plan_.bits);
+      const LevelView view(wire.up[j].span().data(), shard, bits_);
       frame = view.lines;
       lines = {.shape = view.shape, .words = space_.stage(frame)};
       const bool any_unused = std::ranges::any_of(
@@ -95,7 +81,7 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
         buffers.e = e_->span().subspan(p.begin, p.n());
         buffers.e_next = next_.span().subspan(p.begin, p.n());
       }
-      quantiser_.encode_on_device(space_, p, ctx, buffers, plan_.bits,
+      quantiser_.encode_on_device(space_, p, ctx, buffers, bits_,
                                   sums ? integers_of(b, p, flight.part(kSum).sum, integers) : lines,
                                   {watched, static_cast<std::uint32_t>(p.tensor)});
     }
@@ -103,25 +89,6 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
   }
   if (sums) space_.send(integers, words_of_sums(*sums));
   space_.report(watched, wire.fault_word());
-}
-
-// Brings back the frame that was sent; only in the few steps with samples.
-LevelKernels::Lines LionCub::sent_lines(const Bucket& b, std::size_t shard, const Piece& p,
-                                        Flight& flight) {
-  using Lines = LevelKernels::Lines;
-  if (Wire* sums = flight.find(kSum)) {
-    const std::span<const std::uint64_t> words = words_of_sums(*sums);
-    const auto brought = Lines::read({}, 0, space_.bring(words)).words;
-    return integers_of(b, p, flight.part(kSum).sum, brought);
-  }
-  // a frame for each shard, as the route is not native
-  const std::byte* frame = flight.find(kVotes)->up[shard].span().data();
-  if (plan_.bits == 1) {
-    const SignView view(frame, b.shards[shard]);
-    return Lines::read({view.signs.size(), 1}, p.first_word, space_.bring(view.signs));
-  }
-  const LevelView view(frame, b.shards[shard], plan_.bits);
-  return Lines::read(view.shape, p.first_word, space_.bring(view.lines));
 }
 
 }  // namespace pride::methods

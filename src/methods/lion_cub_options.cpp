@@ -13,42 +13,45 @@
 namespace pride::methods {
 namespace {
 
-constexpr const char *kSyncSchedule = "even", *kSyncDoubling = "16", *kSyncUntil = "0";
+constexpr const char *kSyncSchedule = "even", *kSyncDoubling = "16";
 
 // Throws InvalidArgument if there is a schedule but nothing to synchronise.
 void check_sync(const std::string& name, const MethodContext& ctx) {
-  for (const auto& [option, unset] : {std::pair{"sync_schedule", kSyncSchedule},
-                                      {"sync_doubling", kSyncDoubling},
-                                      {"sync_until", kSyncUntil}}) {
+  for (const auto& [option, unset] :
+       {std::pair{"sync_schedule", kSyncSchedule}, {"sync_doubling", kSyncDoubling}}) {
     const std::string& value = ctx.options.at(option);
     PRIDE_CHECK(ctx.options.at("sync") != "none" || value == unset, name, ": option ", option,
                 " = '", value, "' with sync = 'none': no momentum is synchronised");
   }
 }
 
-}  // namespace
-
-MethodInfo lion_cub_base_info() {
+MethodInfo lion_cub_info(int) {
   MethodInfo info;
+  info.title = "Lion Cub";
   info.source = "Ishikawa et al. 2024, arXiv:2411.16462";
-  info.bits_up = 4;
-  info.bits_down = 1;
+  // levels of 4 bits; and a momentum of 8 bits and its part of a scale, once in 8 steps
+  info.bits_up = 4 + 8.5 / 8;
+  info.bits_down = 1 + 8.5 / 8;
   info.growth = "none";
+  info.on_device = true;
   info.default_lr = 1e-4;
   info.default_beta1 = 0.9;
   info.default_beta2 = 0.99;
   info.options = {
+      {"bits", "4", "bits per level, 2 to 8; 1: signs, as dlion-vote"},
+      {"sync", "all",
+       "momenta that are averaged over the ranks: none, all, vectors (norms and biases), "
+       "embeddings, first, last, or patterns of tensor names with *, separated by commas"},
       tie_option_info("a vote of 0"),
       {"scale", "l1",
-       "magnitude that sets the levels: l0 (geometric mean), l1 (mean), l2 (root mean square), max "
-       "or quantile"},
-      {"quantile", "0.99", "with scale = quantile: the share of magnitudes within the levels"},
+       "magnitude that sets the levels: l0 (geometric mean), l1 (mean), l2 (root mean square) or "
+       "max"},
       {"granularity", "tensor",
-       "coordinates that share a scale: block (4096 coordinates), tensor or row; tensor and row "
-       "need whole gradients, so the exchange does not overlap with backward"},
+       "coordinates that share a scale: block (4096 coordinates) or tensor, which needs whole "
+       "gradients, so the exchange does not overlap with backward"},
       {"rounding", "nearest", "rounding to levels: nearest or stochastic"},
       {"shared", "yes",
-       "'yes': the ranks agree on the scales of tensors or rows; 'no': each rank has its own"},
+       "'yes': the ranks agree on the scales of tensors; 'no': each rank has its own"},
       {"feedback", "no", "'yes' adds the quantisation error to the next step (1 float of state)"},
       {.name = "route",
        .default_value = "auto",
@@ -61,11 +64,11 @@ MethodInfo lion_cub_base_info() {
       {"sync_every", "8", "with sync_schedule = even: steps per interval"},
       {"sync_doubling", kSyncDoubling,
        "with sync_schedule = exponential: intervals after which their length doubles, from 1 step"},
-      {"sync_until", kSyncUntil, "number of the last step that averages momenta; 0: no last step"},
-      {"sync_format", "8", "format of averaged momenta: fp32, bf16, or 2 to 8 bits"},
-      {"probe_every", "100", "steps between measurements on samples; 0: none"}};
+      {"sync_format", "8", "format of averaged momenta: fp32, bf16, or 2 to 8 bits"}};
   return info;
 }
+
+}  // namespace
 
 extern const MethodEntry kLionCub = {
     "lion-cub",
@@ -73,20 +76,6 @@ extern const MethodEntry kLionCub = {
       check_sync(name, ctx);
       return std::make_unique<LionCub>(name, ctx);
     },
-    [](int) {
-      MethodInfo info = lion_cub_base_info();
-      info.title = "Lion Cub";
-      info.on_device = true;
-      // a momentum of 8 bits and its part of a scale, once in 8 steps
-      info.bits_up += 8.5 / 8;
-      info.bits_down += 8.5 / 8;
-      info.options.insert(info.options.begin(),
-                          {{"bits", "4", "bits per level, 2 to 8; 1: signs, as dlion-vote"},
-                           {"sync", "all",
-                            "momenta that are averaged over the ranks: none, all, vectors (norms "
-                            "and biases), embeddings, first, last, or patterns of tensor names "
-                            "with *, separated by commas"}});
-      return info;
-    }};
+    lion_cub_info};
 
 }  // namespace pride::methods

@@ -175,7 +175,6 @@ Protocol LocalSteps::protocol(const Round& round) const {
   }
   protocol.exchanges = false;
   protocol.slack = {};
-  protocol.exact = protocol.bound = true;
   return protocol;
 }
 

@@ -33,8 +33,7 @@ std::vector<Cost> step_costs(const Method& method, std::span<const Bucket> bucke
   }
   for (Cost& cost : costs) {
     if (protocol.slack) cost.bytes_up += protocol.slack(n_coords, buckets.size());
-    cost.exact = cost.exact && protocol.exact && !protocol.slack;
-    cost.bound = cost.bound && protocol.bound;
+    cost.exact = cost.exact && !protocol.slack;
   }
   return costs;
 }

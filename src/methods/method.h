@@ -13,7 +13,6 @@
 #include "base/step.h"
 #include "kernels/space.h"
 #include "pride/device.h"
-#include "pride/diagnostics.h"
 #include "pride/nodes.h"
 #include "pride/registry.h"
 #include "routes/protocol.h"
@@ -50,8 +49,6 @@ struct Flight {
 
 // Results of a completed step, equal on all ranks except `alone`.
 struct StepNotes {
-  std::vector<TensorDiagnostics> diagnostics = {};
-  std::string note = {};  // the decision taken, a line for the log
   // This rank skipped the step because its gradient was not finite; no other rank did.
   std::optional<NonFinite> alone = {};
   // Dropped in this step, from the exchange begun in dropped_step.

@@ -46,6 +46,9 @@ class MomentumSync {
   void apply_on_device(Space& space, const Bucket& bucket, const StepContext& ctx, const Part& part,
                        const Wire& wire, std::span<float> m) const;
 
+  bool empty() const noexcept { return n_blocks_ == 0; }  // true: no momentum is averaged
+  const ValueFormat& format() const noexcept { return format_; }
+
  private:
   // Flat coordinates, multiples of 64.
   struct Range {

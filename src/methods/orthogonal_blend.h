@@ -65,10 +65,6 @@ class OrthogonalBlend {
   // Frees the directions, when the step no longer needs them.
   void release();
   std::span<const float> direction(std::size_t tensor) { return finished(tensor).u.span(); }
-  std::span<const float> direction(const Piece& piece) {
-    const Held& held = finished(piece.tensor);
-    return held.u.span().subspan(piece.begin - held.offset, piece.n());
-  }
 
   // Operations per step for all matrices together, averaged over steps.
   double operations() const;

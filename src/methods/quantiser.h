@@ -16,23 +16,14 @@ namespace pride::methods {
 // Size of a level: with s the largest level, the reference magnitude c of a scope becomes
 //   kGeometricMean (L0), kMeanAbs (L1), kRootMeanSquare (L2): c = s/2, so that magnitudes above
 //   2c saturate;
-//   kMaximum, kQuantile: c = s.
+//   kMaximum: c = s.
 // kGeometricMean is 2^mean(log2(|u| + 1e-12)), but 0 where all u are 0: zeros count as 1e-12.
-enum class Scale { kGeometricMean, kMeanAbs, kRootMeanSquare, kMaximum, kQuantile };
+enum class Scale { kGeometricMean, kMeanAbs, kRootMeanSquare, kMaximum };
 
-// The coordinates that share a scale: aligned ranges of 4096 flat coordinates (of one tensor),
-// whole tensors, or rows of matrices (all but the first dimension; a vector is one row).
-enum class Granularity { kBlock, kTensor, kRow };
-
-struct QuantiserOptions {
-  Scale scale = Scale::kMeanAbs;
-  Granularity granularity = Granularity::kBlock;
-  double quantile = 0.99;  // of kQuantile: the share of magnitudes that are at most c
-  bool stochastic = false;
-  bool shared = false;  // scales are equal on all ranks: the largest of them for kMaximum, else
-                        // the mean. Otherwise each rank has its own, and levels only weight votes
-};
-
+// A scope, the coordinates that share a scale, is an aligned block of kScaleBlock flat coordinates
+// (of one tensor), or a whole tensor. Scales of tensors may be shared, equal on all ranks: the
+// largest of them for kMaximum, else the mean. Otherwise each rank has its own, and levels only
+// weight votes.
 class Quantiser {
  public:
   // Reads its options from ctx. Throws InvalidArgument, naming the method, on values out of range
@@ -40,15 +31,13 @@ class Quantiser {
   Quantiser(const std::string& method, const MethodContext& ctx);
 
   // True if scales need whole tensors before anything is encoded.
-  bool needs_whole_gradient() const noexcept;
-
-  const QuantiserOptions& options() const noexcept { return options_; }
+  bool needs_whole_gradient() const noexcept { return by_tensor_; }
 
   // The part that makes scales equal on all ranks, if any, and its server half.
   std::optional<Part> before() const;
   void serve(const Ballots& up, Reply& reply) const { shared_->serve(up, reply); }
 
-  // Scales of this step, for granularities other than kBlock. `m` and `e` (error feedback; may be
+  // Scales of this step, if they are of tensors. `m` and `e` (error feedback; may be
   // empty) are flat. With `shared` they go to `before`, and take_before() gets the common ones.
   void prepare(Space& space, const StepContext& ctx, GradientView g, std::span<const float> m,
                std::span<const float> e, Wire& before);
@@ -66,7 +55,7 @@ class Quantiser {
   // Returns the first coordinate of the piece that is not finite, or kAllFinite.
   using TakeLevels = std::function<void(std::size_t i, std::span<const std::int8_t> q)>;
   std::size_t encode(const Piece& piece, const StepContext& ctx, const Buffers& buffers, int bits,
-                     const TakeLevels& take);
+                     const TakeLevels& take) const;
 
   // On a device. Throws InvalidArgument on options that need the host.
   void check_device(const std::string& method, Space& space) const;
@@ -91,34 +80,26 @@ class Quantiser {
   void add(double size, Total& total) const;
   void measure_on_host(const StepContext& ctx, const Flat& flat);
   void measure_on_device(Space& space, const StepContext& ctx, const Flat& flat);
-  std::size_t sums_of(std::size_t tensor) const;
   std::span<float> block_steps(Space& space, const Piece& piece);
   Total part_of(std::span<const float> u) const;
   float reference(const Total& total, std::size_t n) const;
-  float reference(std::span<const float> u) const;
   void blend(const Flat& flat, const kernels::Blend& rule, std::size_t tensor, std::size_t begin,
              std::span<float> u) const;
-  float measure(const Flat& flat, const kernels::Blend& rule, std::size_t tensor, std::size_t begin,
-                std::size_t end);
+  float measure(const Flat& flat, const StepContext& ctx, std::size_t tensor) const;
   float step_of(float c, int largest) const;
   std::size_t encode_at_once(const Piece& piece, const kernels::Blend& rule, const Buffers& b,
                              std::size_t begin, int largest, std::span<std::int8_t> q) const;
   std::size_t encode_in_steps(const Piece& piece, const StepContext& ctx, const Buffers& b,
-                              std::size_t begin, int largest, std::span<std::int8_t> q);
-  void quantise_rows(const Piece& piece, std::size_t begin, int largest, std::span<const float> u,
-                     std::span<const float> r, std::span<std::int8_t> q, std::span<float> e_next);
-  void quantise_part(float c, int largest, std::span<const float> u, std::span<const float> r,
-                     std::span<std::int8_t> q, std::span<float> e_next) const;
+                              std::size_t begin, int largest, std::span<std::int8_t> q) const;
 
   Layout layout_;
-  QuantiserOptions options_;
+  Scale scale_;
+  bool by_tensor_, stochastic_;
   std::optional<SharedScales> shared_;
-  std::vector<float> scales_;             // c of each scope, tensor after tensor; not for kBlock
-  std::vector<std::size_t> first_scale_;  // by tensor
-  std::vector<std::size_t> row_;          // by tensor: coordinates of a scope
-  std::shared_ptr<float[]> steps_;        // on a device: sizes of levels, by scope or block
-  ByteBuffer placed_;                     // those by scope, on the way there
-  std::vector<float> whole_;              // the blend of a scope, for quantiles
+  std::vector<float> scales_;          // c of each tensor with coordinates; none by block
+  std::vector<std::size_t> scale_of_;  // by tensor: its index there
+  std::shared_ptr<float[]> steps_;     // on a device: sizes of levels, by tensor or block
+  ByteBuffer placed_;                  // those by tensor, on the way there
 };
 
 }  // namespace pride::methods

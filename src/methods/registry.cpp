@@ -17,9 +17,9 @@ namespace pride {
 // defined in the methods' own files
 namespace methods {
 extern const MethodEntry kAdamW, kSgdm, kLion, kMuon, kDistributedLionVote, kDistributedLionAverage,
-    kDistributedMuonVote, kDistributedMuonAverage, kSignumVote, kSignumAverage, kLionCub,
-    kLionCubAuto, kTernGrad, kDgc, kGradDrop, kSignSgdEf, kOneBitAdam, kLocalVote, kLocalMuon,
-    kLocalEf, kDsm, kDiLoCo, kTurnMuon;
+    kDistributedMuonVote, kDistributedMuonAverage, kSignumVote, kSignumAverage, kLionCub, kTernGrad,
+    kDgc, kGradDrop, kSignSgdEf, kOneBitAdam, kLocalVote, kLocalMuon, kLocalEf, kDsm, kDiLoCo,
+    kTurnMuon;
 }  // namespace methods
 
 namespace {
@@ -41,7 +41,6 @@ constexpr const MethodEntry* kMethods[] = {
     &methods::kSignumVote,
     &methods::kSignumAverage,
     &methods::kLionCub,
-    &methods::kLionCubAuto,
     &methods::kTernGrad,
     &methods::kDgc,
     &methods::kGradDrop,

@@ -38,7 +38,7 @@ FrameKind scale_frames() {
 }  // namespace
 
 Part SharedScales::part() const {
-  Part part = one_shot_part(0, n_, scale_frames(), scale_frames());
+  Part part = one_shot_part(n_, scale_frames(), scale_frames());
   part.id = kPart;
   return part;
 }

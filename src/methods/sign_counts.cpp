@@ -5,7 +5,6 @@
 #include <bit>
 
 #include "kernels/planes.h"
-#include "kernels/stochastic_signs.h"
 #include "methods/zeros.h"
 
 namespace pride::methods {
@@ -129,8 +128,8 @@ void SignCounts::write_counts(CountForm form, std::span<std::byte> out) const {
 kernels::SharedBits SignCounts::ties_at(const Round& round, const Piece& piece, std::size_t word,
                                         const OrthogonalBlend* matrices) const {
   if (up_.knows(round)) {
-    const float scale = matrices == nullptr ? 1 : matrices->step_scale(piece.tensor);
-    return ties_of(round, piece, scale, up_.cells).from(64 * (word - piece.first_word));
+    return ties_of(round, piece, step_scale(matrices, piece.tensor), up_.cells)
+        .from(64 * (word - piece.first_word));
   }
   const auto run = std::ranges::partition_point(
       runs_, [&](const Run& r) { return r.first_word + r.n_words <= word; });
@@ -141,11 +140,9 @@ kernels::SharedBits SignCounts::ties_at(const Round& round, const Piece& piece, 
   return ties_of(round, rows);
 }
 
-// Calls decide(counts, users, piece, word, positive, nonzero) for some words at a time, from the
-// shard's word `word` on.
-template <typename Decide>
-void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decide& decide) const {
-  const VoteView view(out.data(), shard_, ternary);
+void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> out,
+                            const OrthogonalBlend* matrices) const {
+  const VoteView view(out.data(), shard_, tie == Tie::kZero);
   std::ranges::fill(view.unused, std::uint64_t{0});
   std::vector<std::uint64_t> planes(n_planes_ * std::min(kPlaneWords, shard_.n_words()));
   for (std::size_t k = 0; k < users_.size(); ++k) {
@@ -154,40 +151,20 @@ void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decid
     const std::size_t end = piece.first_word + piece.n_words();
     for (std::size_t word = piece.first_word; word < end; word += kPlaneWords) {
       const std::size_t n = std::min(kPlaneWords, end - word);
-      const kernels::Planes counts{std::span(planes).first(n_planes_ * n), n_planes_, n};
-      planes_of(word, n, std::span(planes).first(n_planes_ * n));
-      decide(counts, users_[k], piece, word, view.positive.subspan(word, n),
-             ternary ? view.nonzero.subspan(word, n) : view.nonzero);
+      const auto counts = std::span(planes).first(n_planes_ * n);
+      planes_of(word, n, counts);
+      const auto positive = view.positive.subspan(word, n);
+      if (tie == Tie::kZero) {
+        kernels::vote_planes_ternary({counts, n_planes_, n}, users_[k], positive,
+                                     view.nonzero.subspan(word, n));
+      } else {
+        kernels::vote_planes({counts, n_planes_, n}, users_[k],
+                             ties_at(round, piece, word, matrices), positive);
+      }
     }
     // a node's counts may have bits beyond the end of the tensor
     if (piece.n() % 64 != 0) view.positive[end - 1] &= (std::uint64_t{1} << (piece.n() % 64)) - 1;
   }
-}
-
-void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> out,
-                            const OrthogonalBlend* matrices) const {
-  write_votes(tie == Tie::kZero, out,
-              [&](const kernels::Planes& counts, int users, const Piece& piece, std::size_t word,
-                  auto positive, auto nonzero) {
-                if (tie == Tie::kZero) {
-                  kernels::vote_planes_ternary(counts, users, positive, nonzero);
-                } else {
-                  kernels::vote_planes(counts, users, ties_at(round, piece, word, matrices),
-                                       positive);
-                }
-              });
-}
-
-void SignCounts::write_drawn(const Round& round, std::span<std::byte> out,
-                             const OrthogonalBlend* matrices) const {
-  write_votes(false, out,
-              [&](const kernels::Planes& counts, int users, const Piece& piece, std::size_t word,
-                  auto positive, auto) {
-                const std::uint64_t first =
-                    piece.in_whole(piece.begin + 64 * (word - piece.first_word));
-                kernels::draw_planes(counts, users, {round.seed, round.step, 0, first},
-                                     ties_at(round, piece, word, matrices), positive);
-              });
 }
 
 }  // namespace pride::methods

@@ -18,9 +18,6 @@ class SignCounts {
   void write_counts(CountForm form, std::span<std::byte> out) const;
   void write_vote(const Round& round, Tie tie, std::span<std::byte> out,
                   const OrthogonalBlend* matrices = nullptr) const;
-  // A vote that is + with probability (votes for +)/(votes).
-  void write_drawn(const Round& round, std::span<std::byte> out,
-                   const OrthogonalBlend* matrices = nullptr) const;
 
  private:
   // Bit planes of words [first, first + n) of the shard, n words each, one plane after the other.
@@ -30,8 +27,6 @@ class SignCounts {
                   std::span<std::uint64_t> planes) const;
 
   void add_users(std::size_t frame);
-  template <typename Decide>
-  void write_votes(bool ternary, std::span<std::byte> out, const Decide& decide) const;
   int weight_of(std::size_t frame) const { return weights_.empty() ? 1 : weights_[frame]; }
   std::vector<const std::uint64_t*> rows_of(const Run& run, std::size_t bit,
                                             std::size_t begin) const;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "kernels/log2.h"
 #include "methods/options.h"
@@ -15,7 +14,6 @@ namespace pride::methods {
 // numbers.
 SyncSchedule::SyncSchedule(const std::string& method, const MethodContext& ctx)
     : SyncSchedule(whole_option(method, ctx, "sync_every", 1, kLongest)) {
-  until_ = whole_option(method, ctx, "sync_until", 0, std::numeric_limits<std::int64_t>::max());
   const std::int64_t doubling = whole_option(method, ctx, "sync_doubling", 1, 1000);
   if (word_option(method, ctx, "sync_schedule", {"even", "exponential"}) == 0) return;
   length_ = kLongest;

@@ -21,8 +21,8 @@ class SyncSchedule {
   };
   static constexpr std::int64_t kLongest = 1'000'000;
 
-  // Even intervals without a last step.  REQUIRES: every >= 1.
-  explicit SyncSchedule(std::int64_t every) : begins_{0}, length_(every) {}
+  // Even intervals.  REQUIRES: every >= 1.
+  explicit SyncSchedule(std::int64_t every) : length_(every) {}
 
   // From the method's options. Throws InvalidArgument, naming the method, if one is out of range.
   SyncSchedule(const std::string& method, const MethodContext& ctx);
@@ -30,14 +30,9 @@ class SyncSchedule {
   // The interval that the step is in. REQUIRES: step >= 0.
   Interval interval_of(std::int64_t step) const;
 
-  // False after the last step with synchronisation.
-  bool synchronises(std::int64_t step) const noexcept { return until_ == 0 || step < until_; }
-
-  std::int64_t until() const noexcept { return until_; }  // number of synchronised steps; 0: all
-
  private:
-  std::vector<std::int64_t> begins_;  // ascending; intervals of `length_` follow the last
-  std::int64_t length_, until_ = 0;
+  std::vector<std::int64_t> begins_ = {0};  // ascending; intervals of `length_` follow the last
+  std::int64_t length_;
 };
 
 }  // namespace pride::methods

@@ -33,8 +33,7 @@ MethodContext blend_context(const MethodContext& ctx) {
   MethodContext own = ctx;
   own.nodes = {};
   own.options.erase("turns");
-  own.options.insert(
-      {{"tie", "zero"}, {"result", "majority"}, {"route", "sharded"}, {"round_bytes", "0"}});
+  own.options.insert({{"tie", "zero"}, {"route", "sharded"}, {"round_bytes", "0"}});
   return own;
 }
 
@@ -202,7 +201,7 @@ MethodInfo turn_info(int world) {
   info.title = "Distributed Lion with Muon's direction, votes on coordinates in turn";
   info.default_beta2 = 0.9;
   std::erase_if(info.options, [](const MethodOption& o) {
-    return o.name == "tie" || o.name == "result" || o.name == "route" || o.name == "round_bytes";
+    return o.name == "tie" || o.name == "route" || o.name == "round_bytes";
   });
   info.options.insert(info.options.begin(),
                       {"turns", "16",

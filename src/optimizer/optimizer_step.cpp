@@ -222,11 +222,8 @@ StepReport Optimizer::Impl::finish() {
     guarded([&] { notes = method->end_step(ctx); });
     if (notes.alone) skip(describe(*notes.alone, steps_done), true, report);
     if (notes.dropped) skip(describe(*notes.dropped, notes.dropped_step), false, report);
-    report.diagnostics = std::move(notes.diagnostics);
-    report.note = std::move(notes.note);
   }
-  const std::string warning = options.device ? options.device->warning() : std::string();
-  if (!warning.empty()) report.note += (report.note.empty() ? "" : "; ") + warning;
+  if (options.device) report.note = options.device->warning();
   if (!non_finite || !loss_scale.used) ++steps_done;
   if (ends_round(report.step)) {
     const std::int64_t first = report.step / central->period();

@@ -107,8 +107,6 @@ void Optimizer::Impl::report_workers(const std::optional<NonFinite>& non_finite,
     report.skip_reason += (report.skipped ? "; " : "") + mine.skip_reason;
     report.skipped = true;
   }
-  report.diagnostics = std::move(notes[0].diagnostics);
-  report.note = std::move(notes[0].note);
 }
 
 }  // namespace pride

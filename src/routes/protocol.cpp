@@ -62,8 +62,8 @@ Part sharded_part(int bucket, std::size_t n, int voters, FrameKind up, FrameKind
   return part;
 }
 
-Part one_shot_part(int bucket, std::size_t n, FrameKind up, FrameKind down) {
-  Part part = part_of(Route::kOneShot, bucket, std::move(up), std::move(down));
+Part one_shot_part(std::size_t n, FrameKind up, FrameKind down) {
+  Part part = part_of(Route::kOneShot, 0, std::move(up), std::move(down));
   own(part, {Shard{0, n, {}}});
   return part;
 }

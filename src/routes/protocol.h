@@ -54,7 +54,7 @@ Part native_part(const Bucket& bucket, Sum sum);
 
 // For n values that belong to no tensor: sharded in blocks of 64, or whole.
 Part sharded_part(int bucket, std::size_t n, int voters, FrameKind up, FrameKind down);
-Part one_shot_part(int bucket, std::size_t n, FrameKind up, FrameKind down);
+Part one_shot_part(std::size_t n, FrameKind up, FrameKind down);
 
 // The bucket as one shard. Pieces of one tensor in several shards are merged.
 Shard whole_of(const Bucket& bucket);
@@ -97,9 +97,7 @@ struct Protocol {
   bool same_apply = false;      // apply() changes only these: one call serves all workers
   bool keeps_gradient = false;  // apply() reads the gradient again, or frames lie in it
   bool own_parameters =
-      false;          // between exchanges each worker has its own, which apply() only writes
-  bool exact = true;  // false: the parts that are sent may differ from these
-  bool bound = true;  // if not exact: these are an upper bound
+      false;  // between exchanges each worker has its own, which apply() only writes
 };
 
 // All voters' frames for one shard, in the voters' order. For kNative: none.

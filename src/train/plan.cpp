@@ -31,14 +31,7 @@ constexpr const char* kFreezeSteps = "freeze_steps";
 OptimizerOptions optimizer_options(const TrainOptions& o) {
   OptimizerOptions options;
   options.method = o.method;
-  std::vector<std::string> texts = o.method_options;
-  if (o.budget_bits) {
-    std::ostringstream text;
-    text.precision(17);
-    text << "budget_bits=" << *o.budget_bits;
-    texts.push_back(text.str());
-  }
-  options.options = parse_method_options(texts);
+  options.options = parse_method_options(o.method_options);
   ParamGroup decayed{
       .lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
   options.groups = {decayed};
@@ -101,7 +94,6 @@ void check_virtual_workers(const TrainOptions& o) {
   const std::string flag = concat("--virtual-workers ", o.virtual_workers);
   PRIDE_CHECK(o.coordinator.empty(), flag,
               " with --coordinator: a process is one worker of a coordinator");
-  PRIDE_CHECK(o.threads_per_process == 0, flag, " with --threads-per-process: give one of them");
   PRIDE_CHECK(!o.overlap.value_or(false), flag, " with --overlap: there is no exchange to overlap");
   PRIDE_CHECK(o.absent == "replay", flag, " with --absent ", o.absent,
               ": all workers share one copy of the parameters");

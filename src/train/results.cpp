@@ -92,38 +92,6 @@ nlohmann::ordered_json round_json(const RoundReport& r) {
   return json;
 }
 
-// Diagnostics by tensor, and their means over coordinates; shares of tensors with samples only.
-nlohmann::ordered_json diagnostics_json(const WorldStep& step,
-                                        const std::vector<TensorSlot>& slots) {
-  constexpr std::pair<const char*, double TensorDiagnostics::*> kShares[] = {
-      {"unanimous", &TensorDiagnostics::unanimous},
-      {"momentum_variance", &TensorDiagnostics::momentum_variance},
-      {"vote_error", &TensorDiagnostics::vote_error},
-      {"sign_vote_error", &TensorDiagnostics::sign_vote_error},
-      {"vote_loss", &TensorDiagnostics::vote_loss},
-      {"sign_vote_loss", &TensorDiagnostics::sign_vote_loss}};
-  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-  nlohmann::ordered_json all = nlohmann::ordered_json::object();
-  double n = 0, n_sampled = 0;
-  for (const TensorDiagnostics& d : step.diagnostics) {
-    const auto size = static_cast<double>(slots.at(d.tensor).n);
-    n += size;
-    n_sampled += d.samples > 0 ? size : 0;  // without samples shares have no meaning
-  }
-  for (const TensorDiagnostics& d : step.diagnostics) {
-    const TensorSlot& slot = slots.at(d.tensor);
-    nlohmann::ordered_json record = {{"name", slot.spec.name}, {"samples", d.samples}};
-    for (const auto& [name, member] : kShares) {
-      record[name] = d.*member;
-      const bool variance = member == &TensorDiagnostics::momentum_variance;
-      const double whole = variance ? n : std::max(n_sampled, 1.0);
-      all[name] = all.value(name, 0.0) + d.*member * static_cast<double>(slot.n) / whole;
-    }
-    tensors.push_back(std::move(record));
-  }
-  return {{"type", "diagnostics"}, {"step", step.step}, {"all", all}, {"tensors", tensors}};
-}
-
 nlohmann::ordered_json bytes_json(const TrainResult& result) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   const double steps = static_cast<double>(std::max<std::int64_t>(result.steps_run, 1));
@@ -154,7 +122,6 @@ class JsonLines final : public Observer {
     PRIDE_CHECK(!plan.options.out.empty(), "json_lines: options.out names no folder");
     plan_ = &plan;
     if (start.finished) return;
-    tensors_ = start.tensors;
     out_ = std::ofstream();
     file_ = fs::path(plan.options.out) / "metrics.jsonl";
     write_file(file_, start.step > 0 ? kept_metrics(file_, start.step) : "");
@@ -174,8 +141,7 @@ class JsonLines final : public Observer {
     if (std::ranges::any_of(step.ranks, dropped)) record["skipped"] = true;
     if (step.round) record.update(round_json(*step.round));
     write(record);
-    if (!step.diagnostics.empty()) write(diagnostics_json(step, tensors_));
-    if (!step.note.empty()) write({{"type", "choice"}, {"step", step.step}, {"text", step.note}});
+    if (!step.note.empty()) write({{"type", "note"}, {"step", step.step}, {"text", step.note}});
   }
 
   void on_eval(std::int64_t step, const Facts& metrics, double seconds) override {
@@ -199,7 +165,6 @@ class JsonLines final : public Observer {
   }
 
   const TrainPlan* plan_ = nullptr;
-  std::vector<TensorSlot> tensors_;
   fs::path file_;
   std::ofstream out_;
 };

@@ -168,7 +168,6 @@ void Worker::start() {
       optimizer_.state_floats() + (personal_ ? personal_->optimizer().state_floats() : 0);
   start.cost = optimizer_.mean_cost(start.step);
   start.routes = optimizer_.routes();
-  start.tensors = tensors_.layout().tensors();
   if (const std::int64_t lost = optimizer_.lost_of(plan_.steps); lost > 0) {
     start.notes.push_back(concat("workers exchange every ", optimizer_.period(),
                                  " steps: the last ", lost, " of ", plan_.steps,

@@ -46,7 +46,6 @@ WorldStep Worker::take_step() {
   mine.interrupted = interrupted() ? 1 : 0;
   WorldStep world = share(players, lr);
   world.grad_norm = report.grad_norm;
-  world.diagnostics = report.diagnostics;
   world.note = report.note.empty() ? change : report.note;
   world.round = report.round;
   return world;

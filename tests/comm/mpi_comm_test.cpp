@@ -3,6 +3,7 @@
 #include "pride/comm/mpi_comm.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "comm/contract.h"
 #include "comm/mpi_chunk.h"
+#include "comm/mpi_family.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -76,6 +78,14 @@ TEST(MpiComm, FailedWorldsDoNotHarmLaterOnes) {
     const auto good = make_mpi_communicator();
     contract::gather_int(*good, round);
   }
+}
+
+// Waiting ranks yield as soon as they have less than two cores each.
+TEST(MpiFamily, IsCrowdedByTheProcessesHere) {
+  int processes = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &processes);
+  EXPECT_EQ(mpi::MpiFamily(MPI_COMM_WORLD).crowded(),
+            2L * processes > sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 TEST(MpiEnvironment, JoinsAnMpiThatSomebodyElseBegan) {

@@ -26,13 +26,10 @@ TEST(Device, RefusesAMethodOfTheHost) {
 TEST(Device, RefusesOptionsOfTheHost) {
   for (const auto& [method, refused] :
        {std::pair{"lion-cub:scale=l0", "lion-cub: option scale = l0"},
-        {"lion-cub:scale=quantile", "lion-cub: option scale = quantile"},
         {"lion-cub:rounding=stochastic", "lion-cub: option rounding = stochastic"},
         {"lion-cub:sync_format=bf16", "lion-cub: option sync_format = fp32 or bf16"},
         {"lion:dense=bf16", "lion: option dense = bf16"},
         {"dsm:dense=bf16", "dsm: option dense = bf16"},  // of its outer step
-        {"dlion-vote:signs=stochastic", "dlion-vote: option signs = stochastic"},
-        {"local-vote:signs=stochastic", "local-vote: option signs = stochastic"},
         {"local-vote:h=2,delay=1", "local-vote: option fragments or delay"}}) {
     const auto texts = testing::errors_of<InvalidArgument>(1, [&](Communicator& comm) {
       OptimizerOptions options;

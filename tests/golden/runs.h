@@ -54,10 +54,8 @@ inline const std::vector<Variant>& variants() {
       {"lion", "native", {{"dense", "native"}}},
       {"dlion-vote", ""},
       {"dlion-vote", "tie=zero", {{"tie", "zero"}}},
-      {"dlion-vote", "stochastic", {{"signs", "stochastic"}, {"result", "stochastic"}}},
       {"dlion-avg", ""},
       {"dlion-avg", "planes", {{"counts", "planes"}}},
-      {"dlion-avg", "stochastic", {{"signs", "stochastic"}}},
       {"signum-vote", ""},
       {"signum-avg", ""},
       {"lion-cub", ""},
@@ -71,22 +69,14 @@ inline const std::vector<Variant>& variants() {
         {"scale", "l2"},
         {"sync_format", "bf16"}}},
       {"lion-cub",
-       "row,quantile,stochastic",
-       {{"granularity", "row"},
-        {"scale", "quantile"},
-        {"quantile", "0.9"},
-        {"rounding", "stochastic"},
+       "stochastic,fp32",
+       {{"rounding", "stochastic"},
         {"sync", "vectors,first"},
         {"sync_every", "2"},
-        {"sync_format", "fp32"},
-        {"probe_every", "2"}}},
+        {"sync_format", "fp32"}}},
       {"lion-cub",
-       "l0,exponential",
-       {{"scale", "l0"},
-        {"sync_schedule", "exponential"},
-        {"sync_doubling", "1"},
-        {"sync_until", "4"}}},
-      {"lion-cub-auto", "", {{"measure_steps", "16"}}},
+       "l0,doubling",
+       {{"scale", "l0"}, {"sync_schedule", "exponential"}, {"sync_doubling", "1"}}},
       {"terngrad", ""},
       {"terngrad", "clip=0,nesterov", {{"clip", "0"}, {"nesterov", "yes"}}},
       {"dgc", "", {{"warmup_steps", "3"}, {"clip", "10"}}},
@@ -192,8 +182,7 @@ inline OptimizerOptions optimizer_options(const Case& run) {
   return options;
 }
 
-// Steps of a run; a method that decides after its first steps has to have some left.
-inline std::int64_t steps_of(const Case& run) { return run.method == "lion-cub-auto" ? 18 : 5; }
+inline constexpr std::int64_t kSteps = 5;  // of a run
 
 inline StepReport step(Optimizer& optimizer, int rank, std::int64_t number,
                        std::span<float> params) {
@@ -226,7 +215,7 @@ inline Row run_rank(Communicator& comm, const Case& run) {
   fill_params(optimizer.layout(), params.span());
   Row row;
   row.bound = optimizer.cost().bound;
-  for (std::int64_t s = 0; s < steps_of(run); ++s) {
+  for (std::int64_t s = 0; s < kSteps; ++s) {
     const StepReport report = step(optimizer, comm.rank(), s, params.span());
     row.bytes += report.bytes_sent;
     row.messages += report.messages_sent;

@@ -149,7 +149,6 @@ TEST_P(LevelKernels, PackingEqualsOracleAndBack) {
       unpack_levels(lines.span(), shape, 0, back.span());
       EXPECT_EQ(back.values(), q);
       EXPECT_TRUE(gq.intact() && lines.intact() && back.intact());
-      for (std::size_t i = 0; i < n; i += 37) ASSERT_EQ(level_at(lines.span(), shape, i), q[i]);
     }
   }
 }

@@ -157,7 +157,7 @@ TEST_P(LionCubScales, AreWrongWhereThePageSaysSo) {
   const Wrong signs = wrong_votes({{"bits", "1"}}, kWorld, gradient);
   EXPECT_NEAR(signs.share, 23, 2.5);
   EXPECT_NEAR(signs.lost, 13, 2.5);
-  for (const std::string name : {"l0", "l1", "l2", "quantile", "max"}) {
+  for (const std::string name : {"l0", "l1", "l2", "max"}) {
     const auto page = row_of_page(GetParam(), "`" + name + "`");
     std::array<Wrong, 9> by_bits;
     std::ostringstream row;

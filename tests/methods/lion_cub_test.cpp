@@ -29,10 +29,8 @@ void expect_oracle(int world, const Options& options, const CubRules& rules) {
   const Training run = training(world, options);
   const auto ranks = testing::train(layout, run);
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
-    const TensorSlot& slot = layout.tensors()[t];
-    const auto& shape = slot.spec.shape;
-    const std::size_t row = shape.size() < 2 ? slot.n : slot.n / static_cast<std::size_t>(shape[0]);
-    const CubOracle oracle(rules, world, testing::initial_of(layout, t), slot.offset, row);
+    const CubOracle oracle(rules, world, testing::initial_of(layout, t),
+                           layout.tensors()[t].offset);
     ASSERT_EQ(testing::difference(oracle, layout, t, run, ranks), "");
   }
 }
@@ -47,7 +45,6 @@ CubRules rules_of(const Options& options) {
     if (name == "bits") rules.bits = std::stoi(value);
     if (name == "scale") rules.scale = value;
     if (name == "granularity") rules.granularity = value;
-    if (name == "quantile") rules.quantile = std::stod(value);
     if (name == "tie") rules.tie_zero = value == "zero";
     if (name == "rounding") rules.stochastic = value == "stochastic";
     if (name == "shared") rules.shared = value == "yes";
@@ -86,22 +83,21 @@ INSTANTIATE_TEST_SUITE_P(Bits, LionCubOracle,
 INSTANTIATE_TEST_SUITE_P(
     Quantisers, LionCubOracle,
     ::testing::Values(Options{{"scale", "max"}}, Options{{"scale", "l2"}, {"tie", "zero"}},
-                      Options{{"scale", "quantile"}, {"quantile", "0.9"}},
-                      Options{{"granularity", "tensor"}}, Options{{"granularity", "row"}},
+                      Options{{"granularity", "tensor"}},
                       Options{{"granularity", "tensor"}, {"shared", "yes"}, {"scale", "max"}},
                       Options{
-                          {"granularity", "row"}, {"shared", "yes"}, {"rounding", "stochastic"}},
+                          {"granularity", "tensor"}, {"shared", "yes"}, {"rounding", "stochastic"}},
                       Options{{"scale", "l0"}},
                       Options{{"scale", "l0"}, {"granularity", "tensor"}, {"shared", "yes"}},
-                      Options{{"scale", "l0"}, {"granularity", "row"}, {"bits", "8"}},
+                      Options{{"scale", "l0"}, {"granularity", "tensor"}, {"bits", "8"}},
                       Options{{"scale", "l0"},
-                              {"granularity", "row"},
+                              {"granularity", "tensor"},
                               {"shared", "yes"},
                               {"feedback", "yes"},
                               {"rounding", "stochastic"}},
                       Options{{"rounding", "stochastic"}, {"bits", "2"}},
                       Options{{"feedback", "yes"}, {"bits", "2"}},
-                      Options{{"feedback", "yes"}, {"granularity", "row"}, {"bits", "3"}}),
+                      Options{{"feedback", "yes"}, {"granularity", "tensor"}, {"bits", "3"}}),
     name_of);
 
 // p = 1 without synchronisation is Distributed Lion, of either tie rule.
@@ -120,24 +116,22 @@ TEST(LionCub, OfOneBitIsTheMajorityVote) {
 
 // --- Zeros. -------------------------------------------------------------------------------------
 
-const char* const kScales[] = {"l0", "l1", "l2", "max", "quantile"};
+const char* const kScales[] = {"l0", "l1", "l2", "max"};
 
 // A zero tensor has no size: the mean of shared scales is over the others, as without that rank.
 TEST(LionCub, SharedScalesLeaveOutRanksWhoseTensorIsZero) {
   const Layout layout({{"w", {30, 20}}});
   for (const char* scale : kScales) {
-    for (const char* granularity : {"tensor", "row"}) {
-      Training zero =
-          training(3, {{"scale", scale}, {"granularity", granularity}, {"shared", "yes"}}, 1);
-      zero.unused = nullptr;
-      zero.grad = testing::gradient;
-      Training without = zero;
-      zero.grad = [](int rank, std::int64_t step, std::size_t tensor, std::size_t i) {
-        return rank == 1 ? 0.0f : testing::gradient(rank, step, tensor, i);
-      };
-      without.unused = [](int rank, std::int64_t, std::size_t) { return rank == 1; };
-      EXPECT_EQ(params_of(layout, zero), params_of(layout, without)) << scale << " " << granularity;
-    }
+    Training zero =
+        training(3, {{"scale", scale}, {"granularity", "tensor"}, {"shared", "yes"}}, 1);
+    zero.unused = nullptr;
+    zero.grad = testing::gradient;
+    Training without = zero;
+    zero.grad = [](int rank, std::int64_t step, std::size_t tensor, std::size_t i) {
+      return rank == 1 ? 0.0f : testing::gradient(rank, step, tensor, i);
+    };
+    without.unused = [](int rank, std::int64_t, std::size_t) { return rank == 1; };
+    EXPECT_EQ(params_of(layout, zero), params_of(layout, without)) << scale;
   }
 }
 
@@ -145,7 +139,7 @@ TEST(LionCub, EveryScaleReportsNonFiniteGradients) {
   const Layout layout({{"a", {70, 70}}, {"b", {30, 20}}});
   for (const char* scale : kScales) {
     for (const auto& [granularity, shared] :
-         {std::pair{"block", "no"}, {"tensor", "yes"}, {"row", "yes"}, {"row", "no"}}) {
+         {std::pair{"block", "no"}, {"tensor", "yes"}, {"tensor", "no"}}) {
       Training run =
           training(2, {{"scale", scale}, {"granularity", granularity}, {"shared", shared}}, 2);
       run.options.non_finite = NonFinitePolicy::kSkip;
@@ -169,15 +163,13 @@ TEST(LionCub, EveryScaleReportsNonFiniteGradients) {
 
 TEST(LionCub, CostEqualsCountedBytesInEveryStep) {
   const Layout layout(kTensors);
-  const Options cases[] = {{{"bits", "1"}, {"sync", "all"}, {"probe_every", "2"}},
-                           {{"bits", "3"}, {"sync", "vectors,first"}, {"sync_every", "3"}},
-                           {{"bits", "8"}, {"sync", "all"}, {"sync_format", "5"}},
-                           {{"sync", "all"},
-                            {"sync_schedule", "exponential"},
-                            {"sync_doubling", "1"},
-                            {"sync_until", "3"}},
-                           {{"granularity", "row"}, {"shared", "yes"}, {"tie", "zero"}},
-                           {{"route", "native"}, {"bits", "7"}}};
+  const Options cases[] = {
+      {{"bits", "1"}, {"sync", "all"}},
+      {{"bits", "3"}, {"sync", "vectors,first"}, {"sync_every", "3"}},
+      {{"bits", "8"}, {"sync", "all"}, {"sync_format", "5"}},
+      {{"sync", "all"}, {"sync_schedule", "exponential"}, {"sync_doubling", "1"}},
+      {{"granularity", "tensor"}, {"shared", "yes"}, {"tie", "zero"}},
+      {{"route", "native"}, {"bits", "7"}}};
   for (const Options& options : cases) {
     for (const int world : {1, 2, 3, 4, 7}) {
       run_world(world, [&](Communicator& comm) {
@@ -226,22 +218,20 @@ TEST(LionCub, RefusesOptionsThatMakeNoSense) {
   };
   EXPECT_NE(refused({{"bits", "9"}}).find("from 1 to 8"), std::string::npos);
   EXPECT_NE(refused({{"bits", "2.5"}}).find("whole number"), std::string::npos);
-  EXPECT_NE(refused({{"scale", "l3"}}).find("choose l0, l1, l2, max or quantile"),
-            std::string::npos);
-  EXPECT_NE(refused({{"granularity", "block"}}).find("granularity = tensor or row"),
+  EXPECT_NE(refused({{"scale", "l3"}}).find("choose l0, l1, l2 or max"), std::string::npos);
+  EXPECT_NE(refused({{"granularity", "block"}}).find("granularity = tensor, or shared"),
             std::string::npos);
   EXPECT_NE(refused({{"sync", "vectors,nothing"}}).find("named by 'nothing'"), std::string::npos);
   EXPECT_NE(refused({{"sync_format", "9"}}).find("choose fp32, bf16"), std::string::npos);
   EXPECT_NE(refused({{"sync_every", "0"}}).find("sync_every"), std::string::npos);
   EXPECT_NE(refused({{"sync_schedule", "linear"}}).find("even or exponential"), std::string::npos);
   for (const auto& [option, value] :
-       Options{{"sync_schedule", "exponential"}, {"sync_doubling", "8"}, {"sync_until", "5"}}) {
-    EXPECT_EQ(refused({{option, value}, {"granularity", "row"}}), "");
+       Options{{"sync_schedule", "exponential"}, {"sync_doubling", "8"}}) {
+    EXPECT_EQ(refused({{option, value}}), "");
     EXPECT_NE(refused({{option, value}, {"sync", "none"}}).find(option + " = '" + value),
               std::string::npos);
   }
   EXPECT_NE(refused({{"bits", "1"}, {"feedback", "yes"}}).find("signsgd-ef"), std::string::npos);
-  EXPECT_NE(refused({{"quantile", "0.1"}}).find("from 0.5 to 1"), std::string::npos);
   EXPECT_NE(refused({{"route", "ring"}}).find("auto, sharded or native"), std::string::npos);
 }
 

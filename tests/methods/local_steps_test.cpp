@@ -100,7 +100,7 @@ struct Twin {
 TEST(LocalSteps, OfSgdAtRateOneInEveryStepAreTheOuterMethod) {
   for (const Twin& twin :
        {Twin{"local-vote", "dlion-vote", {}}, Twin{"local-vote", "dlion-vote", {{"tie", "zero"}}},
-        Twin{"local-vote", "dlion-vote", {{"signs", "stochastic"}}}, Twin{"dsm", "lion", {}}}) {
+        Twin{"dsm", "lion", {}}}) {
     for (const int world : {1, 2, 3, 4}) {
       for (const bool overlap : {false, true}) {
         SCOPED_TRACE(concat(twin.local, ", N=", world, ", overlap ", overlap));

@@ -184,27 +184,6 @@ TEST_F(MuonTest, AllElseIsDistributedLionBitForBit) {
   }
 }
 
-// R is that of a whole matrix, and the draws are those of its coordinates.
-TEST_F(MuonTest, StochasticSignsDoNotDependOnBucketsAndRoutes) {
-  const Layout layout(kTensors);
-  for (const char* method : {"dlion-muon", "dlion-muon-avg"}) {
-    testing::Training run{.world = 3, .steps = 3};
-    run.options.method = method;
-    const std::uint64_t exact = testing::train(layout, run)[0].hash;
-    run.options.options = {{"signs", "stochastic"}};
-    const std::uint64_t expected = testing::train(layout, run)[0].hash;
-    EXPECT_NE(expected, exact);
-    for (const std::size_t coords : {std::size_t{64}, std::size_t{300}}) {
-      for (const char* route : {"sharded", "one-shot"}) {
-        run.options.bucket_coords = coords;
-        run.options.options["route"] = route;
-        for (const auto& rank : testing::train(layout, run))
-          EXPECT_EQ(rank.hash, expected) << coords;
-      }
-    }
-  }
-}
-
 // A rank with most of the votes decides.
 TEST_F(MuonTest, VotesHaveWeights) {
   const Layout layout(kTensors);

@@ -14,15 +14,14 @@
 namespace pride::methods::sync_schedule_test {
 namespace {
 
-SyncSchedule schedule(const std::string& kind, int every, int doubling, int until = 0) {
+SyncSchedule schedule(const std::string& kind, int every, int doubling) {
   const Layout layout({{"w", {1}}});
   return {"m",
           {.layout = layout,
            .world = 2,
            .options = {{"sync_schedule", kind},
                        {"sync_every", std::to_string(every)},
-                       {"sync_doubling", std::to_string(doubling)},
-                       {"sync_until", std::to_string(until)}}}};
+                       {"sync_doubling", std::to_string(doubling)}}}};
 }
 
 // Bits of base^power, least first in words of 32.
@@ -94,16 +93,9 @@ TEST(SyncSchedule, BeginsWithEveryStep) {
   EXPECT_EQ(exponential.interval_of(39).begin, 39);
 }
 
-TEST(SyncSchedule, EndsAfterItsLastStep) {
-  EXPECT_TRUE(schedule("even", 8, 16).synchronises(std::int64_t{1} << 40));
-  EXPECT_TRUE(schedule("even", 8, 16, 5).synchronises(4));
-  EXPECT_FALSE(schedule("even", 8, 16, 5).synchronises(5));
-}
-
 TEST(SyncSchedule, RefusesWhatIsOutOfRange) {
   EXPECT_THROW(schedule("even", 0, 16), InvalidArgument);
   EXPECT_THROW(schedule("even", 8, 0), InvalidArgument);
-  EXPECT_THROW(schedule("even", 8, 16, -1), InvalidArgument);
   EXPECT_THROW(schedule("linear", 8, 16), InvalidArgument);
 }
 

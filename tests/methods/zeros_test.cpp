@@ -160,18 +160,16 @@ constexpr int kWorlds[] = {1, 2, 3, 4, 8};
 const std::vector<std::pair<std::string, Options>> kSigns = {
     {"dlion-vote", {}},
     {"dlion-vote", {{"tie", "zero"}}},
-    {"dlion-vote", {{"signs", "stochastic"}}},
     {"dlion-avg", {}},
-    {"dlion-avg", {{"signs", "stochastic"}, {"counts", "planes"}}},
+    {"dlion-avg", {{"counts", "planes"}}},
     {"signum-vote", {}},
     {"signum-avg", {}},
     {"lion-cub", {}},
     {"lion-cub", {{"bits", "1"}}},
     {"lion-cub", {{"bits", "3"}, {"tie", "zero"}, {"rounding", "stochastic"}}},
     {"lion-cub", {{"granularity", "block"}, {"shared", "no"}, {"feedback", "yes"}}},
-    {"lion-cub-auto", {{"measure_steps", "16"}}},
     {"dlion-muon", {}},
-    {"dlion-muon", {{"every", "3"}, {"signs", "stochastic"}}},
+    {"dlion-muon", {{"every", "3"}}},
     {"dlion-muon-avg", {}},
 };
 
@@ -223,20 +221,10 @@ TEST(Zeros, StayWithWeights) {
   }
 }
 
-// A drawn vote of an even number of ranks is a tie, and of one rank its sign; else zeros are drawn.
-TEST(Zeros, OfADrawnVoteStayWhereTheyTie) {
-  for (const int world : {1, 2, 4, 8}) {
-    for (const char* signs : {"exact", "stochastic"}) {
-      const Case run{"dlion-vote", {{"result", "stochastic"}, {"signs", signs}}, world};
-      expect_to_stay(walk(run), run);
-    }
-  }
-}
-
 const std::vector<std::pair<std::string, Options>> kLocal = {
     {"local-vote", {}},
     {"local-vote", {{"tie", "zero"}}},
-    {"local-vote", {{"local", "sgdm"}, {"signs", "stochastic"}}},
+    {"local-vote", {{"local", "sgdm"}}},
     {"local-muon", {}},
 };
 

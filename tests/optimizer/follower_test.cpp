@@ -149,15 +149,14 @@ void follow_each_other(Communicator& comm, OptimizerOptions options,
 std::vector<std::string> followed() {
   std::vector<std::string> all;
   for (const char* sign : {"dlion-vote", "signum-vote"}) {
-    for (const char* option : {"", ":tie=zero", ":route=sharded", ":result=stochastic"}) {
+    for (const char* option : {"", ":tie=zero", ":route=sharded"}) {
       all.push_back(std::string(sign) + option);
     }
   }
-  all.insert(all.end(),
-             {"dlion-avg", "dlion-avg:route=sharded", "dlion-avg:counts=planes", "signum-avg",
-              "dlion-vote:momentum_dtype=bfloat16", "lion-cub:bits=1,sync=none",
-              "lion-cub:bits=3,sync=none,tie=zero", "lion-cub:bits=8,sync=none,route=native",
-              "lion-cub:bits=2,sync=none,probe_every=2"});
+  all.insert(all.end(), {"dlion-avg", "dlion-avg:route=sharded", "dlion-avg:counts=planes",
+                         "signum-avg", "dlion-vote:momentum_dtype=bfloat16",
+                         "lion-cub:bits=1,sync=none", "lion-cub:bits=3,sync=none,tie=zero",
+                         "lion-cub:bits=8,sync=none,route=native", "lion-cub:bits=2,sync=none"});
   if (rules::has_blas()) {
     all.insert(all.end(), {"dlion-muon:matrix_scale=rms", "dlion-muon-avg", "turn-muon:turns=4"});
   }

@@ -91,8 +91,7 @@ TEST(Groups, RefuseWhatTheMethodDoesNotHaveAndStayAsTheyAre) {
 // are added later: state zero, and coordinates where they are.
 TEST(Groups, AddedTensorsAreAsIfTheyHadBeenUnused) {
   for (const std::string& method : method_names()) {
-    if (method == "lion-cub-auto") continue;  // its choice depends on what it measured
-    if (method == "onebit-adam") continue;    // refuses, below
+    if (method == "onebit-adam") continue;  // refuses, below
     std::map<std::string, std::string> own;
     if (method == "lion-cub") own = {{"sync", "none"}};  // momenta take turns over all tensors
     const bool adam = method_info(method, 2).default_eps != 0;
@@ -147,25 +146,6 @@ TEST(Groups, AddedTensorsOfAdamBeginLikeNewOnes) {
     }
     for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ(z.span()[64 + i], fresh.span()[i]);
   });
-}
-
-TEST(Groups, LionCubAutoGoesOnAfterTensorsWereAdded) {
-  for (const int before : {6, 20}) {  // its choice is made after step 15
-    run_world(2, [&](Communicator& comm) {
-      Optimizer optimizer(
-          comm, Layout(kFirst),
-          {.method = "lion-cub-auto",
-           .options = {{"budget_bits", "8"}, {"measure_steps", "16"}, {"probe_every", "0"}}});
-      FlatBuffer x(optimizer.layout().flat_size());
-      train(optimizer, comm, x, 0, before);
-      optimizer.add(kMore, {{}});
-      FlatBuffer y(optimizer.layout().flat_size());
-      train(optimizer, comm, y, before, 24);
-      EXPECT_EQ(optimizer.steps_done(), 24);
-      const StateDict state = optimizer.save();
-      EXPECT_NO_THROW(optimizer.load(state));
-    });
-  }
 }
 
 TEST(Groups, ARankThatAddsOthersIsNamedAndNothingChanges) {

@@ -96,7 +96,6 @@ void compare(Communicator& comm, const Variant& v, std::size_t bucket_coords) {
 TEST(Parts, TakeTheStepsOfTheWholeModel) {
   const std::vector<Variant> variants = {{"dlion-vote", {{"route", "sharded"}}},
                                          {"dlion-vote", {{"route", "one-shot"}}},
-                                         {"dlion-vote", {{"result", "stochastic"}}},
                                          {.method = "dlion-vote", .nodes = Nodes(kTwoNodes)},
                                          {.method = "dlion-vote", .weight = 3},
                                          {"signum-vote"},

@@ -165,31 +165,6 @@ TEST(ReshardingErrors, AStateThatOneRankRefusesIsRefusedOnAll) {
   });
 }
 
-TEST(ReshardingErrors, LionCubAutoKeepsItsBudgetOnMoreRanks) {
-  const auto options = [] {
-    return OptimizerOptions{
-        .method = "lion-cub-auto",
-        .options = {{"budget_bits", "2"}, {"measure_steps", "16"}, {"probe_every", "0"}}};
-  };
-  StateDict alone;
-  run_world(1, [&](Communicator& comm) {
-    Optimizer optimizer(comm, kLayout, options());
-    FlatBuffer x(kLayout.flat_size());
-    train(optimizer, comm, x, 0, 18);
-    alone = optimizer.save();
-  });
-  run_world(4, [&](Communicator& comm) {
-    Optimizer optimizer(comm, kLayout, options());
-    optimizer.load(std::vector<StateDict>{alone});
-    FlatBuffer x(kLayout.flat_size()), g(kLayout.flat_size());
-    for (int step = 0; step < 4; ++step) {
-      const StepReport report = optimizer.step(x.span(), g.span());
-      EXPECT_LE(8.0 * static_cast<double>(report.bytes_sent),
-                1.1 * 2 * static_cast<double>(kLayout.n_coords()));
-    }
-  });
-}
-
 TEST(ReshardingErrors, NameWhatIsWrongAndChangeNothing) {
   const auto good = states_of("signsgd-ef", 3, 4096);
   const auto dense = states_of("lion", 3, 4096);

@@ -17,7 +17,6 @@ struct CubRules {
   int bits = 4;
   std::string scale = "l1", granularity = "block";
   bool tie_zero = false, stochastic = false, shared = false, feedback = false;
-  double quantile = 0.99;
   float lr = 0.01f, decay = 1, beta1 = 0.9f, beta1c = 0.1f, beta2 = 0.99f, beta2c = 0.01f;
   std::uint64_t seed = 0;
 };
@@ -25,10 +24,9 @@ struct CubRules {
 // One tensor on N ranks. grads[rank][i].  bits >= 2.
 class CubOracle {
  public:
-  CubOracle(CubRules rules, int world, Floats x, std::uint64_t flat_offset, std::size_t row)
+  CubOracle(CubRules rules, int world, Floats x, std::uint64_t flat_offset)
       : rules_(std::move(rules)),
         offset_(flat_offset),
-        row_(row),
         x_(std::move(x)),
         m_(static_cast<std::size_t>(world), Floats(x_.size())),
         e_(m_) {}
@@ -75,7 +73,6 @@ class CubOracle {
   // The scope of a coordinate: [begin, end).
   std::pair<std::size_t, std::size_t> scope(std::size_t i) const {
     if (rules_.granularity == "tensor") return {0, x_.size()};
-    if (rules_.granularity == "row") return {i / row_ * row_, (i / row_ + 1) * row_};
     const std::size_t block = (offset_ + i) / 4096 * 4096;
     return {block < offset_ ? 0 : block - offset_, std::min(x_.size(), block + 4096 - offset_)};
   }
@@ -95,12 +92,9 @@ class CubOracle {
     if (rules_.scale == "l0") return l1 > 0 ? static_cast<float>(std::exp(l0 / n)) : 0.0f;
     if (rules_.scale == "l1") return static_cast<float>(l1 / n);
     if (rules_.scale == "l2") return static_cast<float>(std::sqrt(l2 / n));
-    Floats sizes(part);
-    for (float& v : sizes) v = std::fabs(v);
-    std::sort(sizes.begin(), sizes.end(), std::greater<>());
-    if (rules_.scale == "max") return sizes[0];
-    const auto above = static_cast<std::size_t>(std::floor((1 - rules_.quantile) * n)) + 1;
-    return above < sizes.size() && sizes[above - 1] > 0 ? sizes[above - 1] : sizes[0];
+    float most = 0;
+    for (const float v : part) most = std::max(most, std::fabs(v));
+    return most;
   }
 
   // The scale of every coordinate's scope.
@@ -154,7 +148,6 @@ class CubOracle {
 
   CubRules rules_;
   std::uint64_t offset_;
-  std::size_t row_;
   Floats x_;
   std::vector<Floats> m_, e_;
   std::int64_t t_ = 0;

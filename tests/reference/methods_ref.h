@@ -4,8 +4,8 @@
 //
 // Oracle of: Distributed Lion (Liu et al. 2024, Algorithm 1), Lion (Chen et al. 2023, Program 1),
 // AdamW (Loshchilov & Hutter 2019, Algorithm 2),
-// SGD with momentum, Signum (Bernstein et al. 2018, Algorithm 2); stochastic signs (Jiang & Zhang
-// 2025). Limits: the bits of zeros and ties are those of hash_bits_ref.h.
+// SGD with momentum, Signum (Bernstein et al. 2018, Algorithm 2). Limits: the bits of zeros and
+// ties are those of hash_bits_ref.h.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "reference/hash_bits_ref.h"
-#include "reference/stochastic_signs_ref.h"
 
 namespace pride::reference {
 
@@ -24,7 +23,6 @@ struct Hyper {
   bool nesterov = false;  // of sgdm and terngrad
   bool bf16 = false;      // of the dense methods: gradients and their mean rounded to bfloat16
   bool bf16_momentum = false;
-  bool stochastic_signs = false, stochastic_result = false;  // of the methods with signs
 };
 
 // One tensor on N ranks. grads[rank][i]; unused[rank]; flat_offset: where the tensor starts in the
@@ -57,10 +55,6 @@ class Oracle {
 
  private:
   static int sign(float u) { return u > 0 ? 1 : u < 0 ? -1 : 0; }
-
-  std::uint32_t word(SignWords purpose, std::size_t rank, std::size_t i) const {
-    return sign_word(seed_, t_, purpose, static_cast<int>(rank), offset_ + i);
-  }
 
   // to bfloat16 and back: the upper 16 bits, to nearest, ties to even
   float sent(float value) const { return h_.bf16 ? rounded(value) : value; }
@@ -131,8 +125,6 @@ class Oracle {
         }
       }
     }
-    std::vector<float> scales;
-    for (const auto& of_rank : u) scales.push_back(sign_scale(of_rank));
     for (std::size_t i = 0; i < n; ++i) {
       std::int64_t votes = 0, voters = 0, present = 0;
       for (std::size_t r = 0; r < ranks; ++r) {
@@ -141,21 +133,13 @@ class Oracle {
         if (unused[r]) continue;
         present += weight;
         int s = sign(u[r][i]);
-        if (s == 0) {
-          s = zero_of(x_[i], static_cast<float>(h_.lr), t_, r) ? 1 : -1;
-        } else if (h_.stochastic_signs) {
-          s = stochastic_sign(u[r][i], scales[r], word(SignWords::kRank, r, i)) ? 1 : -1;
-        }
+        if (s == 0) s = zero_of(x_[i], static_cast<float>(h_.lr), t_, r) ? 1 : -1;
         votes += weight * s;
       }
       const float kept = x_[i] * decay();
       float delta = 0;
       if (method_.ends_with("-avg")) {
         delta = static_cast<float>(votes) / static_cast<float>(voters);
-      } else if (h_.stochastic_result && present > 0 && votes != 0) {
-        const auto plus = static_cast<std::uint32_t>((votes + present) / 2);
-        const auto all = static_cast<std::uint32_t>(present);
-        delta = drawn_vote(plus, all, word(SignWords::kVote, 0, i)) ? 1.0f : -1.0f;
       } else if (votes != 0) {
         delta = votes > 0 ? 1.0f : -1.0f;
       } else if (present > 0 && !tie_zero_) {

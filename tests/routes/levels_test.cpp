@@ -35,8 +35,7 @@ struct Votes {
                                                        {"tie", tie == Tie::kZero ? "zero" : "hash"},
                                                        {"route", native ? "native" : "sharded"},
                                                        {"sync", "none"},
-                                                       {"shared", "no"},
-                                                       {"probe_every", "0"}});
+                                                       {"shared", "no"}});
     return make_method("lion-cub", {layout, world, options});
   }
 };

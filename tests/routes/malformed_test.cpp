@@ -107,8 +107,8 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr std::uint64_t kBit = 1;
 
-// lion-cub with all of its frames: levels of 4 bits, momenta that are all due, samples
-const Options kLevels = {{"route", "sharded"}, {"sync_every", "1"}, {"probe_every", "1"}};
+// lion-cub with all of its frames: levels of 4 bits, momenta that are all due
+const Options kLevels = {{"route", "sharded"}, {"sync_every", "1"}};
 const Options kNative = {{"route", "native"}, {"sync_format", "fp32"}, {"sync_every", "1"}};
 // one frame of signs to all, or one to the server of each shard
 const Options kOneShot = {{"route", "one-shot"}}, kSharded = {{"route", "sharded"}};
@@ -212,8 +212,6 @@ const Malformed kCases[] = {
      "nan as value 3", kNative},
     {"MeanValueThatIsInf", "lion-cub", "", Codec::kMeanValues, put_float(64 + 4 * 319, -kInf),
      "-inf as value 319", kNative},
-    {"SampleThatIsNan", "lion-cub", "", Codec::kSamples, put_float(64 + 4, kNan), "nan as sample 1",
-     kLevels},
 
     {"ParticipationOfTooManyPieces", "lion-cub", "", Codec::kParticipation,
      set_bits(kUnusedAt, kBit << 6), "unused bits set after its 6 pieces", kNative},

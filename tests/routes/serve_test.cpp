@@ -150,9 +150,8 @@ std::vector<ServeCase> cases() {
   all.push_back({.method = "dlion-vote", .options = {{"tie", "zero"}}, .voters = 4, .per_node = 2});
   all.push_back({.method = "dlion-avg", .voters = 4, .per_node = 2});
   all.push_back({.method = "lion", .options = {{"dense", "native"}}, .voters = 3});
-  all.push_back({.method = "lion-cub",
-                 .options = {{"route", "native"}, {"sync_every", "1"}, {"probe_every", "1"}},
-                 .voters = 3});
+  all.push_back(
+      {.method = "lion-cub", .options = {{"route", "native"}, {"sync_every", "1"}}, .voters = 3});
   all.push_back(
       {.method = "onebit-adam", .options = {{"freeze_steps", "1"}}, .voters = 2, .step = 1});
   for (ServeCase& c : all) c.seed = 11, c.scalars = 12;

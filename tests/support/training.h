@@ -83,16 +83,14 @@ inline void set_method(OptimizerOptions& options, const std::string& text) {
   }
 }
 
-// All methods; variants with the sharded route, stochastic signs, local steps and bfloat16 momenta.
+// All methods; variants with the sharded route, local steps and bfloat16 momenta.
 inline std::vector<std::string> method_variants() {
   std::vector<std::string> all = method_names();
   for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
     all.push_back(std::string(method) + ":route=sharded");
   }
-  all.insert(all.end(),
-             {"dlion-vote:signs=stochastic", "dlion-vote:result=stochastic",
-              "dlion-avg:signs=stochastic", "local-vote:h=2", "local-vote:drift_feedback=0.9",
-              "diloco:h=3", "dlion-vote:momentum_dtype=bfloat16", "lion:momentum_dtype=bfloat16"});
+  all.insert(all.end(), {"local-vote:h=2", "local-vote:drift_feedback=0.9", "diloco:h=3",
+                         "dlion-vote:momentum_dtype=bfloat16", "lion:momentum_dtype=bfloat16"});
   if (std::ranges::count(all, "dlion-muon") > 0) {  // the build has BLAS
     all.emplace_back("dlion-muon:momentum_dtype=bfloat16");
   }

@@ -145,7 +145,7 @@ PRIDE_API int pride_optimizer_take_released(pride_optimizer* optimizer, uint64_t
                                             uint64_t n, uint64_t* found);
 PRIDE_API int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms,
                                      pride_report* report);
-/* Why the last step was skipped, or the method's note about it; valid until the next step. */
+/* Why the last step was skipped, or a device's warning; valid until the next step. */
 PRIDE_API const char* pride_optimizer_note(const pride_optimizer* optimizer);
 
 /* For processes that divide a model: each has the optimizer of its part, all hold all parameters.

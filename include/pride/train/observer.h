@@ -12,8 +12,6 @@
 #include <vector>
 
 #include "pride/cost.h"
-#include "pride/diagnostics.h"
-#include "pride/layout.h"
 #include "pride/optimizer.h"
 #include "pride/train/facts.h"
 #include "pride/train/plan.h"
@@ -52,11 +50,10 @@ struct RankStep {
 struct WorldStep {
   std::int64_t step = 0;  // steps done after it
   double lr = 0;
-  std::optional<double> grad_norm;             // of the mean gradient, if it is clipped
-  std::vector<TensorDiagnostics> diagnostics;  // by tensor, in steps with diagnostics
-  std::string note;                            // what the method decided
-  std::optional<RoundReport> round;            // in steps that end a coordinator's round
-  std::vector<RankStep> ranks;                 // one or more
+  std::optional<double> grad_norm;   // of the mean gradient, if it is clipped
+  std::string note;                  // a line for the log
+  std::optional<RoundReport> round;  // in steps that end a coordinator's round
+  std::vector<RankStep> ranks;       // one or more
 
   // over the participating ranks
   double mean_loss() const {
@@ -97,8 +94,7 @@ struct RunStart {
   std::uint64_t state_floats = 0;
   Cost cost;                          // per step
   std::map<std::string, int> routes;  // number of buckets per route; empty: one rank
-  std::vector<TensorSlot> tensors;
-  std::string matrices;  // Matrices::text
+  std::string matrices;               // Matrices::text
 };
 
 // The result of a run.

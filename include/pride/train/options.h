@@ -29,7 +29,6 @@ struct TrainOptions {
 
   std::string method = "dlion-vote";
   std::vector<std::string> method_options = {};  // "key=value"
-  std::optional<double> budget_bits = {};        // the method option `budget_bits`
   std::optional<double> lr = {}, beta1 = {}, beta2 = {}, eps = {},
                         weight_decay = {};  // none: the method's
   bool decay_all = false;
@@ -38,10 +37,9 @@ struct TrainOptions {
   double final_lr_factor = 0;
   double clip_norm = 0, clip_global_norm = 0;  // 0: none
 
-  int workers = 0;              // 0: 4 threads, or the processes of the job
-  int virtual_workers = 0;      // played by this process in turn; 0: none
-  int threads_per_process = 0;  // under MPI; 0: every process is one worker
-  std::int64_t batch = 0;       // samples per worker and backward pass; 0: the task's default
+  int workers = 0;          // 0: 4 threads, or the processes of the job
+  int virtual_workers = 0;  // played by this process in turn; 0: none
+  std::int64_t batch = 0;   // samples per worker and backward pass; 0: the task's default
   std::int64_t accumulate = 1;
   std::string sharding = "partition";
   std::string vote_weight = "equal";  // or "samples": of a worker's data

@@ -139,10 +139,6 @@ std::vector<Flag> method_flags() {
       own("method-opt", &O::method_options,
           "An option of the method, as key=value; may be repeated. `pride methods --method NAME` "
           "lists them"),
-      method("budget-bits", &O::budget_bits, Role::kMethod,
-             "lion-cub-auto: maximum bits sent per parameter, step and rank, on average; the same "
-             "as --method-opt budget_bits=",
-             {.above = true}),
       own("lr", &O::lr, "Peak learning rate. Default: the method's, larger for small models"),
       own("beta1", &O::beta1, "Default: the method's"),
       own("beta2", &O::beta2, "Default: the method's"),
@@ -181,9 +177,6 @@ std::vector<Flag> size_flags() {
           "N workers that this process runs in turn over one copy of the model: the results and "
           "counted bytes of --workers N, with the memory of one and N times the time",
           {.lowest = 1, .highest = 1024, .rival = "workers"}),
-      run("threads-per-process", &O::threads_per_process, Role::kSpeed,
-          "Under mpirun: worker threads per process. Default: every process is one worker",
-          {.lowest = 1, .highest = 1024, .by_experiment = true}),
       run("batch", &O::batch, Role::kBatches, "", {.lowest = 1, .highest = kMostSteps}),
       run("accumulate", &O::accumulate, Role::kBatches, "Backward passes per step",
           {.lowest = 1, .highest = kLargestSize}),

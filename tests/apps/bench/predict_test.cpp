@@ -213,7 +213,7 @@ TEST(OnDevice, ArithmeticIsWhatItsBytesTake) {
 TEST(OnDevice, MethodsOfTheHostCopyGradientsAndParameters) {
   const DeviceModel gpu{.bytes_per_s = 1e9, .host_bytes_per_s = 1e7};
   const MethodModel host{.name = "m", .encode_s = 3, .apply_s = 2};
-  for (const PlanMethod& method : {PlanMethod{"dgc"}, {"dlion-vote", {{"signs", "stochastic"}}}}) {
+  for (const PlanMethod& method : {PlanMethod{"dgc"}, {"lion-cub", {{"scale", "l0"}}}}) {
     const MethodModel model = on_device(gpu, host, method, 4, 1e6, 0);
     EXPECT_NEAR(model.encode_s, 3 + 0.4, 1e-12) << method.name;
     EXPECT_NEAR(model.apply_s, 2 + 0.4, 1e-12) << method.name;

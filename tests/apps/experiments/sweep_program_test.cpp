@@ -237,7 +237,7 @@ TEST_F(SweepProgram, RefusesBeforeAnyRun) {
                  "several values of --epochs, and its [tune.grid] chooses --steps");
   const std::string grid = "[tune.grid]\nlr = [1e-3, 1e-2]\n";
   expect_refusal(pair + "[tune]\nby = \"accuracy\"\n" + grid, "the task lm has no accuracy");
-  for (const char* flag : {"nope", "seed", "save-every", "threads-per-process"}) {
+  for (const char* flag : {"nope", "seed", "save-every"}) {
     expect_refusal(pair, concat("--set ", flag, "=1: '", flag, "' is not a flag"),
                    concat("--set ", flag, "=1"));
   }

@@ -87,7 +87,7 @@ TEST_F(Config, RefusesTheWrongKindOfValue) {
   expect("help = true", "unknown key 'help'");
   expect("hierarchical = true", "'hierarchical' must be an integer or \"auto\"");
   EXPECT_EQ(read({}, "lr = 1\n").lr, 1.0);
-  EXPECT_EQ(read({}, "budget-bits = \"4\"\n").budget_bits, 4.0);
+  EXPECT_EQ(read({}, "lr = \"4\"\n").lr, 4.0);
   EXPECT_EQ(read({}, "no-overlap = true\n").overlap, false);
   EXPECT_EQ(read({}, "no-overlap = false\n").overlap, true);
   EXPECT_EQ(read({}, "hierarchical = \"auto\"\n").hierarchical, "auto");

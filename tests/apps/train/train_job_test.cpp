@@ -105,18 +105,6 @@ TEST_F(Train, ChoosesTheBucketsFromTheNetworkBetweenProcesses) {
   EXPECT_EQ(given["param_hash"], chosen["param_hash"]);
 }
 
-TEST_F(Train, GivesTheSameBitsWithThreadsInTheProcessesOfAJob) {
-  const json threads = summary({"--steps", "4"});
-  for (const Arguments& more : {Arguments{}, Arguments{"--hierarchical", "2", "--overlap"}}) {
-    const Arguments arguments = words("--steps 4 --threads-per-process 2 --json");
-    expect_same(json_of(run_shell(mpiexec(2, tiny(plus(arguments, more))))), "threads+mpi",
-                threads);
-  }
-  expect_end(mpiexec(2, tiny({"--workers", "5", "--steps", "2", "--threads-per-process", "2"})),
-             "2 processes, and each is 2 workers");
-  expect_error({"--threads-per-process", "2"}, "this is not an MPI job");
-}
-
 TEST_F(Train, EndsTheWholeMpiJobOnAnError) {
   expect_end(mpiexec(2, tiny({"--workers", "3", "--steps", "2"})), "this MPI job has 2 processes");
   expect_end(mpiexec(2, tiny({"--steps", "5", "--lr", "1e30"})), "NaN or Inf in the gradient of");
@@ -147,13 +135,6 @@ TEST_F(Train, RefusesAJobOfDifferentSettings) {
   const Outcome allowed = run_shell(
       concat(job, " : -n 1 ", command_line(all), " --log-every 3 --json --out ", path("out")));
   EXPECT_EQ(allowed.code, 0) << allowed.err;
-}
-
-TEST_F(Train, RefusesAJobOfWhichOnlySomeProcessesHaveThreads) {
-  const Arguments all = tiny({"--steps", "1", "--timeout", "60"});
-  const std::string job = mpiexec(1, plus(all, {"--threads-per-process", "2"}));
-  expect_end(concat("timeout 30 env ", job, " : -n 1 ", command_line(all)),
-             "--threads-per-process differs: 2 on process 0, not given on process 1", 2);
 }
 
 // The other program begins MPI, and then sleeps.

@@ -71,8 +71,6 @@ TEST_F(Train, RecordsWhatHappened) {
   EXPECT_EQ(evals, 2);
   // not given: the defaults
   EXPECT_EQ(s["method"]["options"], json({{"tie", "hash"},
-                                          {"signs", "exact"},
-                                          {"result", "majority"},
                                           {"route", "auto"},
                                           {"round_bytes", "12500"},
                                           {"momentum_dtype", "float32"}}));

@@ -22,7 +22,7 @@ namespace {
 constexpr std::array<int, 5> kChips = {75, 80, 90, 100, 120};
 // of 256 threads, as often on a multiprocessor as device::blocks_of says
 std::uint32_t most_registers(std::string_view kernel) {
-  return kernel == "pride_compress" || kernel == "pride_sample_levels" ? 128 : 80;
+  return kernel == "pride_compress" ? 128 : 80;
 }
 
 const std::shared_ptr<const cuda::Nvrtc>& nvrtc_here() {

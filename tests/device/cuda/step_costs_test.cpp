@@ -178,7 +178,7 @@ TEST(StepCosts, TheHostWaitsOnceForWhatAStepNeeds) {
   EXPECT_EQ(waits({}), Calls{3});
   // which tensors without a gradient have drifted: for all of them at once
   EXPECT_EQ(waits({.method = "local-vote:drift_feedback=0.5", .unused = true}), Calls{6});
-  EXPECT_EQ(waits({.method = "lion-cub:granularity=row"}), Calls{6});  // sums
+  EXPECT_EQ(waits({.method = "lion-cub"}), Calls{6});  // sums
   if (!rules::has_blas()) return;
   EXPECT_EQ(waits({.method = "turn-muon"}), Calls{3});
 }

@@ -16,7 +16,6 @@
 #include "kernels/radix.h"
 #include "kernels/scaled_signs.h"
 #include "kernels/sparse.h"
-#include "kernels/stochastic_signs.h"
 #include "kernels/ternary.h"
 
 namespace pride::app {
@@ -32,7 +31,6 @@ void add_signs(std::vector<KernelRow>& rows) {
   add(PRIDE_KERNEL(lion_sign_update), kIn, kBlend, kHash, kInOut, bits());
   add(PRIDE_KERNEL(apply_signs), bits(), kStep, kInOut);
   add(PRIDE_KERNEL(apply_ternary), bits(), bits(), kStep, kInOut);
-  add(PRIDE_KERNEL(stochastic_signs), kIn, 1.0f, kKey, kHash, bits());
 }
 
 // Reads all bits of the rows in plain code: the lower bound for votes.
@@ -98,10 +96,6 @@ void add_counts(std::vector<KernelRow>& rows, std::size_t n) {
     vote_planes({sum, n_planes + 1, positive.size()}, 2 * world, kHash, positive);
   };
   add("vote_planes", vote_on, sums, bits());
-  const auto draw = [=](Words sum, Words positive) {
-    draw_planes({sum, n_planes, positive.size()}, world, kKey, kHash, positive);
-  };
-  add("draw_planes", draw, counts, bits());
 }
 
 void add_feedback(std::vector<KernelRow>& rows) {
