@@ -1,12 +1,10 @@
-// Distributed Lion's server and the worker's apply as functions of one shard, for the methods that
-// vote with signs; encode_signs.h has the worker's other half.
+// Distributed Lion's vote as functions of one shard, for the methods that vote with signs;
+// encode_signs.h has the worker's other half.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "codecs/counts.h"
 #include "codecs/signs.h"
-#include "kernels/kernels.h"
-#include "methods/encode_signs.h"
+#include "methods/sign_method.h"
 
 namespace pride::methods {
 
@@ -26,14 +24,7 @@ void serve_vote(const Shard& shard, const Ballots& up, const Round& round, Tie t
 void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte>& vote,
                 const StepContext& ctx, View x, const OrthogonalBlend* matrices = nullptr);
 
-// A method that votes on signs or averages them; errors name it `name`. `muon`: matrices are
-// orthogonalised.
-class SignMethod : public Method {
- public:
-  virtual const OrthogonalBlend* orthogonal() const noexcept = 0;  // null: none
-};
-std::unique_ptr<SignMethod> make_signs(const std::string& name, const MethodContext& ctx,
-                                       BlendOf blend, bool average, bool muon = false);
-MethodInfo muon_info(int world, bool average);
+// dlion-muon, under the name of another method in errors.
+std::unique_ptr<SignMethod> make_muon_vote(const std::string& name, const MethodContext& ctx);
 
 }  // namespace pride::methods

@@ -177,11 +177,11 @@ void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, con
                     Reply& reply) const {
   switch (part.id) {
     case kVotes:
-      if (up.kind.codec == Codec::kSign) {
+      if (part.up.codec == Codec::kSign) {
         return serve_vote(shard, up, round, tie_, reply.head);
       }
       combine_unused(up.frames, shard, unused_bits(reply.head.data(), shard));
-      if (up.kind.codec == Codec::kLevels) serve_levels(shard, up, round, reply);
+      if (part.up.codec == Codec::kLevels) serve_levels(shard, up, round, reply);
       return;
     case kSum:
       return serve_sums(shard, up, round, part.sum, reply);

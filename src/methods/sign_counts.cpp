@@ -19,7 +19,7 @@ SignCounts::SignCounts(const Shard& shard, const Ballots& up, int votes, int vot
       up_(up),
       frames_(up.frames),
       weights_(up.weights),
-      signs_(up.kind.codec == Codec::kSign || up.kind.codec == Codec::kAllSigns),
+      signs_(up.stage == Stage::kUp),
       votes_(votes),
       votes_each_(votes_each),
       n_planes_(static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(votes)))),

@@ -1,6 +1,7 @@
 // Votes of dlion-muon on a part of the coordinates in each step.
 // SPDX-License-Identifier: Apache-2.0
-// Source    the direction, the momentum and the vote are those of dlion-muon (dlion.cpp). Turns of
+// Source    the direction, the momentum and the vote are those of dlion-muon (dlion_vote.cpp).
+// Turns of
 //           coordinates: no paper combines them with votes.
 // Cost      1/turns bits up and down per coordinate, plus frames.
 // State     that of dlion-muon.
@@ -48,7 +49,7 @@ class TurnMuon final : public Method {
   TurnMuon(const std::string& name, const MethodContext& ctx)
       : space_(ctx.space),
         turns_(turns_option(name, ctx)),
-        method_(make_signs(name, blend_context(ctx), lion_blend, false, true)) {}
+        method_(make_muon_vote(name, blend_context(ctx))) {}
 
   Protocol protocol(const Round& round) const override {
     Protocol protocol = method_->protocol(round);
@@ -113,7 +114,7 @@ class TurnMuon final : public Method {
     Round exchange = round;
     exchange.step = round.step / turns_.n();
     exchange.groups = scalars;
-    const Ballots ballots{signs, views, up.where, up.weights, up.cells};
+    const Ballots ballots{Stage::kUp, views, up.where, up.weights, up.cells};
     if (up.weights.empty()) {
       serve_vote(shard, ballots, exchange, Tie::kHash, head, method_->orthogonal());
     } else {

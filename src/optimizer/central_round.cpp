@@ -297,10 +297,10 @@ std::vector<std::byte> CentralRound::serve(
     const auto head = std::span(out).subspan(begin, part.down.bytes(shard));
     const auto body = std::span(out).subspan(begin + head.size());
     ByteBuffer pending;
-    Reply reply{part.down, head, body, pending};
+    Reply reply{Stage::kDown, head, body, pending};
     const std::string where =
         concat("round ", round, ": ", part.up.name, " frames of bucket ", part.bucket);
-    method_.serve(part, shard, {part.up, frames, where, weights}, r, reply);
+    method_.serve(part, shard, {Stage::kUp, frames, where, weights}, r, reply);
     if (reply.non_finite) refuse(where, "tensor ", reply.non_finite->tensor, " overflows");
     seal(record_header(part, shard, r), head, body);
   });

@@ -26,8 +26,8 @@ class Exchange {
   };
 
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
-  std::string where(const FrameKind& kind) const {
-    return concat(kind.name, " frames of bucket ", part_.bucket);
+  std::string where(Stage stage) const {
+    return concat(part_.frames(stage).name, " frames of bucket ", part_.bucket);
   }
   void trade(const Messages& m) { comm_.all_to_all_v(m.send, m.recv); }
 
@@ -37,19 +37,19 @@ class Exchange {
   Frame in(std::size_t i) const;
   std::vector<Frame> all_in() const;
 
-  int weight_of(const FrameKind& kind, int sender) const;
-  FrameHeader header(const FrameKind& kind, const Shard& shard, int sender) const;
-  void seal_as(const FrameKind& kind, const Shard& shard, std::span<std::byte> head,
+  int weight_of(Stage stage, int sender) const;
+  FrameHeader header(Stage stage, const Shard& shard, int sender) const;
+  void seal_as(Stage stage, const Shard& shard, std::span<std::byte> head,
                std::span<const std::byte> body = {}) const;
   // Checks the header. Keeps the lowest non-finite flag: all ranks get the same flags and agree.
-  void open_as(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
+  void open_as(Stage stage, const Shard& shard, const Frame& frame, int from,
                const std::string& where);
-  void check(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
+  void check(Stage stage, const Shard& shard, const Frame& frame, int from,
              const std::string& where) const;
   void open_from_all(const Shard& shard);
   void gather_unsized();
-  void serve(const FrameKind& kind, std::span<const Frame> frames, const FrameKind& result,
-             const Shard& shard, std::span<std::byte> head, std::span<std::byte> body = {});
+  void serve(Stage from, std::span<const Frame> frames, Stage to, const Shard& shard,
+             std::span<std::byte> head, std::span<std::byte> body = {});
 
   // hierarchical.cpp
   int same_local_rank(int node) const { return nodes_.rank_at(node, nodes_.local_rank(ctx_.rank)); }

@@ -83,7 +83,7 @@ void InProcess::serve_shard(std::size_t shard) const {
     frames.push_back({rank.wire.up[shard].span(), rank.wire.up_body[shard]});
   }
   Wire& out = ranks_[0].wire;
-  serve(shard, part_.up, frames, ranks_[0].ctx.weights, part_.down, out.down[shard].span(),
+  serve(shard, Stage::kUp, frames, ranks_[0].ctx.weights, Stage::kDown, out.down[shard].span(),
         out.down_body[shard]);
 }
 
@@ -100,22 +100,22 @@ void InProcess::serve_nodes(std::size_t shard) const {
     }
     ByteBuffer& partial = partials[index(node)];
     partial.resize(part_.partial.bytes(part_.shards[shard]));
-    serve(shard, part_.up, up, weights, part_.partial, partial.span(), {});
+    serve(shard, Stage::kUp, up, weights, Stage::kPartial, partial.span(), {});
     frames.push_back({partial.span()});
   }
-  serve(shard, part_.partial, frames, {}, part_.down, ranks_[0].wire.down[shard].span(), {});
+  serve(shard, Stage::kPartial, frames, {}, Stage::kDown, ranks_[0].wire.down[shard].span(), {});
 }
 
 // By the shard's server, into the memory of rank 0.
-void InProcess::serve(std::size_t shard, const FrameKind& kind, std::span<const Frame> frames,
-                      std::span<const int> weights, const FrameKind& result,
-                      std::span<std::byte> head, std::span<std::byte> body) const {
+void InProcess::serve(std::size_t shard, Stage from, std::span<const Frame> frames,
+                      std::span<const int> weights, Stage to, std::span<std::byte> head,
+                      std::span<std::byte> body) const {
   const Rank& rank = ranks_[shard];
-  const std::string where = concat(kind.name, " frames of bucket ", part_.bucket);
+  const std::string where = concat(part_.frames(from).name, " frames of bucket ", part_.bucket);
   const auto cells = rank.wire.cells.span();
   const std::span words{reinterpret_cast<const std::uint64_t*>(cells.data()), cells.size() / 8};
-  Reply reply{result, head, body, rank.wire.pending};
-  rank.server.serve(part_, part_.shards[shard], {kind, frames, where, weights, words}, rank.ctx,
+  Reply reply{to, head, body, rank.wire.pending};
+  rank.server.serve(part_, part_.shards[shard], {from, frames, where, weights, words}, rank.ctx,
                     reply);
   rank.wire.non_finite = reply.non_finite;
 }
@@ -135,7 +135,7 @@ void InProcess::add(std::size_t chunk) const {
 
 std::optional<NonFinite> InProcess::end(bool all) {
   Wire& from = ranks_[0].wire;
-  if (native()) serve(0, part_.up, {}, {}, part_.down, from.down[0].span(), from.room.span());
+  if (native()) serve(0, Stage::kUp, {}, {}, Stage::kDown, from.down[0].span(), from.room.span());
   count(&PartTraffic::down);
   if (const auto flag = agree()) return flag;
   for (const Rank& rank : std::span(ranks_).subspan(all ? 1 : ranks_.size())) {

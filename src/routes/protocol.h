@@ -27,6 +27,10 @@ enum class Route {
   kNative,        // no frames: the transport's own sum, served by every rank
 };
 
+// What a frame is on its way: a rank's, for the server; a node's partial result, for the server; or
+// the result.
+enum class Stage : std::uint8_t { kUp, kPartial, kDown };
+
 // The integers or floats that a native sum adds.
 enum class Sum : std::uint8_t { kFloat32, kInt8, kInt16, kInt32 };
 
@@ -44,6 +48,10 @@ struct Part {
   Sum sum = Sum::kFloat32;        // kNative
   std::span<const Shard> shards;  // one for each rank, or (kOneShot, kNative) one in all
   std::vector<Shard> own;         // shards other than the bucket's
+
+  const FrameKind& frames(Stage stage) const {
+    return stage == Stage::kUp ? up : stage == Stage::kPartial ? partial : down;
+  }
 };
 
 // For the bucket's shards, or for the whole bucket.
@@ -102,7 +110,7 @@ struct Protocol {
 
 // All voters' frames for one shard, in the voters' order. For kNative: none.
 struct Ballots {
-  const FrameKind& kind;
+  Stage stage;  // kUp, or kPartial: one of each node
   std::span<const Frame> frames;
   const std::string& where;           // prefix of errors about them
   std::span<const int> weights = {};  // votes of each frame of `up`; empty: 1 each
@@ -115,7 +123,7 @@ struct Ballots {
 
 // Output of a server for a shard.
 struct Reply {
-  const FrameKind& kind;      // the part's result, or a partial one
+  Stage stage;                // kDown, or kPartial
   std::span<std::byte> head;  // header included, which the route writes
   std::span<std::byte> body;  // of kNative: the sum
   ByteBuffer& pending;        // the server's next state, until settle() commits it

@@ -45,32 +45,32 @@ std::vector<Frame> Exchange::all_in() const {
 }
 
 // Votes of the sender, or of its node in partial results.
-int Exchange::weight_of(const FrameKind& kind, int sender) const {
-  return &kind == &part_.partial ? votes_of_node(ctx_, nodes_, nodes_.node_of(sender))
-                                 : ctx_.weight_of(sender);
+int Exchange::weight_of(Stage stage, int sender) const {
+  return stage == Stage::kPartial ? votes_of_node(ctx_, nodes_, nodes_.node_of(sender))
+                                  : ctx_.weight_of(sender);
 }
 
-FrameHeader Exchange::header(const FrameKind& kind, const Shard& shard, int sender) const {
-  return {.codec = kind.codec,
+FrameHeader Exchange::header(Stage stage, const Shard& shard, int sender) const {
+  return {.codec = part_.frames(stage).codec,
           .bucket = static_cast<std::uint32_t>(part_.bucket),
           .rank = static_cast<std::uint16_t>(sender),
-          .weight = static_cast<std::uint16_t>(weight_of(kind, sender)),
+          .weight = static_cast<std::uint16_t>(weight_of(stage, sender)),
           .step = static_cast<std::uint64_t>(ctx_.step),
           .n_coords = shard.size(),
           .scalars = ctx_.scalars_digest,
           .non_finite = {}};
 }
 
-void Exchange::seal_as(const FrameKind& kind, const Shard& shard, std::span<std::byte> head,
+void Exchange::seal_as(Stage stage, const Shard& shard, std::span<std::byte> head,
                        std::span<const std::byte> body) const {
-  FrameHeader h = header(kind, shard, ctx_.rank);
+  FrameHeader h = header(stage, shard, ctx_.rank);
   h.non_finite = wire_.non_finite;
   seal(h, head, body);
 }
 
-void Exchange::open_as(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
+void Exchange::open_as(Stage stage, const Shard& shard, const Frame& frame, int from,
                        const std::string& where) {
-  const auto seen = open(frame, header(kind, shard, from), where);
+  const auto seen = open(frame, header(stage, shard, from), where);
   if (!seen) return;
   const std::size_t n_tensors = ctx_.unused.size();
   if (seen->tensor >= n_tensors || seen->rank >= ctx_.voters ||
@@ -83,41 +83,41 @@ void Exchange::open_as(const FrameKind& kind, const Shard& shard, const Frame& f
 }
 
 // Checks the payload of a frame whose header is valid.
-void Exchange::check(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
+void Exchange::check(Stage stage, const Shard& shard, const Frame& frame, int from,
                      const std::string& where) const {
   ReceivedFrame received{frame, shard, from, where};
-  if (&kind == &part_.partial) {
-    received.most_votes = weight_of(kind, from);
+  if (stage == Stage::kPartial) {
+    received.most_votes = weight_of(stage, from);
   } else {
     received.unused_here = wire_.unused;
     received.weight_here = ctx_.weight_of(ctx_.rank);
   }
-  check_payload(kind, received, &kind == &part_.down);
+  check_payload(part_.frames(stage), received, stage == Stage::kDown);
 }
 
 // Opens and checks the frames of all other ranks for the shard.
 void Exchange::open_from_all(const Shard& shard) {
-  const std::string text = where(part_.up);
+  const std::string text = where(Stage::kUp);
   for (int i = 0; i < ctx_.voters; ++i) {
-    if (i != ctx_.rank) open_as(part_.up, shard, in(index(i)), i, text);
+    if (i != ctx_.rank) open_as(Stage::kUp, shard, in(index(i)), i, text);
   }
   for (int i = 0; i < ctx_.voters && !wire_.non_finite; ++i) {
     if (i == ctx_.rank) continue;
-    check(part_.up, shard, in(index(i)), i, text);
+    check(Stage::kUp, shard, in(index(i)), i, text);
   }
 }
 
-void Exchange::serve(const FrameKind& kind, std::span<const Frame> frames, const FrameKind& result,
-                     const Shard& shard, std::span<std::byte> head, std::span<std::byte> body) {
-  Reply reply{result, head, body, wire_.pending};
-  const std::span<const int> weights = &kind == &part_.partial     ? std::span<const int>{}
-                                       : &result == &part_.partial ? node_weights_
-                                                                   : ctx_.weights;
+void Exchange::serve(Stage from, std::span<const Frame> frames, Stage to, const Shard& shard,
+                     std::span<std::byte> head, std::span<std::byte> body) {
+  Reply reply{to, head, body, wire_.pending};
+  const std::span<const int> weights = from == Stage::kPartial ? std::span<const int>{}
+                                       : to == Stage::kPartial ? node_weights_
+                                                               : ctx_.weights;
   const auto cells = wire_.cells.span();
   server_.serve(part_, shard,
-                {kind,
+                {from,
                  frames,
-                 where(kind),
+                 where(from),
                  weights,
                  {reinterpret_cast<const std::uint64_t*>(cells.data()), cells.size() / 8}},
                 ctx_, reply);
@@ -133,7 +133,7 @@ void Exchange::sharded() {
   for (int d = 1; d < n; ++d) {
     const int peer = (ctx_.rank + d) % n;
     const std::size_t j = index(peer);
-    seal_as(part_.up, part_.shards[j], wire_.up[j].span(), wire_.up_body[j]);
+    seal_as(Stage::kUp, part_.shards[j], wire_.up[j].span(), wire_.up_body[j]);
     scratch_.in[j].resize(wire_.up[me_].size());
     scratch_.in_body[j].resize(part_.up.body_bytes(mine));
     m.send.push_back({peer, wire_.up[j].span()});
@@ -144,10 +144,10 @@ void Exchange::sharded() {
   trade(m);
   open_from_all(mine);
   if (wire_.non_finite) return;
-  serve(part_.up, all_in(), part_.down, mine, wire_.down[me_].span(), wire_.down_body[me_]);
+  serve(Stage::kUp, all_in(), Stage::kDown, mine, wire_.down[me_].span(), wire_.down_body[me_]);
   if (n == 1) return;
 
-  seal_as(part_.down, mine, wire_.down[me_].span(), wire_.down_body[me_]);
+  seal_as(Stage::kDown, mine, wire_.down[me_].span(), wire_.down_body[me_]);
   std::vector<std::span<const std::byte>> result = {wire_.down[me_].span()};
   if (!wire_.down_body[me_].empty()) result.push_back(wire_.down_body[me_]);
   std::vector<Incoming> results;
@@ -158,13 +158,13 @@ void Exchange::sharded() {
     results.push_back({peer, wire_.down_body[index(peer)]});
   }
   comm_.all_gather_v(result, results);
-  const std::string text = where(part_.down);
+  const std::string text = where(Stage::kDown);
   for (int j = 0; j < n; ++j) {
-    if (j != ctx_.rank) open_as(part_.down, part_.shards[index(j)], down(index(j)), j, text);
+    if (j != ctx_.rank) open_as(Stage::kDown, part_.shards[index(j)], down(index(j)), j, text);
   }
   for (int j = 0; j < n && !wire_.non_finite; ++j) {
     if (j == ctx_.rank) continue;
-    check(part_.down, part_.shards[index(j)], down(index(j)), j, text);
+    check(Stage::kDown, part_.shards[index(j)], down(index(j)), j, text);
   }
 }
 
@@ -173,7 +173,7 @@ void Exchange::sharded() {
 void Exchange::one_shot() {
   const Shard& whole = part_.shards[0];
   const std::span<const std::byte> mine = wire_.up[0].span();
-  if (ctx_.voters > 1) seal_as(part_.up, whole, wire_.up[0].span());
+  if (ctx_.voters > 1) seal_as(Stage::kUp, whole, wire_.up[0].span());
   if (part_.up.sized) {
     std::vector<Incoming> frames;
     for (int d = 1; d < ctx_.voters; ++d) {
@@ -188,7 +188,7 @@ void Exchange::one_shot() {
   }
   open_from_all(whole);
   if (wire_.non_finite) return;
-  serve(part_.up, all_in(), part_.down, whole, wire_.down[0].span(), wire_.down_body[0]);
+  serve(Stage::kUp, all_in(), Stage::kDown, whole, wire_.down[0].span(), wire_.down_body[0]);
 }
 
 // Headers first: they hold the lengths of the payloads.
@@ -205,7 +205,7 @@ void Exchange::gather_unsized() {
   comm_.all_gather_v({&header, 1}, headers);
   for (const Incoming& h : headers) {
     ByteBuffer& in = scratch_.in[index(h.from)];
-    in.resize(kHeaderBytes + claimed_payload(h.bytes, most, h.from, where(part_.up)));
+    in.resize(kHeaderBytes + claimed_payload(h.bytes, most, h.from, where(Stage::kUp)));
     std::ranges::copy(h.bytes, in.span().begin());
     payloads.push_back({h.from, in.span().subspan(kHeaderBytes)});
     scratch_.in_body[index(h.from)].resize(0);
@@ -233,7 +233,7 @@ void Exchange::native() {
     case Sum::kInt32:
       add(std::int32_t{});
   }
-  serve(part_.up, {}, part_.down, part_.shards[0], wire_.down[0].span(), wire_.room.span());
+  serve(Stage::kUp, {}, Stage::kDown, part_.shards[0], wire_.down[0].span(), wire_.room.span());
 }
 
 // --- All. ---------------------------------------------------------------------------------------

@@ -186,7 +186,8 @@ TEST(HierarchicalPeers, CannotVoteBeyondTheEndOfATensor) {
     round.voters = 4;
     round.groups = std::span(&scalars, 1);
     round.x = {.flat = ConstFloats(std::as_const(x).span())};
-    methods::SignCounts(shard, {counts, frames, where}, 4, 2).write_vote(round, tie, vote.span());
+    methods::SignCounts(shard, {Stage::kPartial, frames, where}, 4, 2)
+        .write_vote(round, tie, vote.span());
     EXPECT_NO_THROW(check_payload(votes, {{vote.span()}, shard, 1, where, unused}, true));
     const VoteView result(std::as_const(vote).span().data(), shard, ternary);
     EXPECT_EQ(result.positive[0], ~0ULL);

@@ -42,8 +42,8 @@ class Witness final : public Server {
     ServeCase& call = served.call;
     call.bucket = part.bucket;
     call.shard = static_cast<int>(&shard - part.shards.data());
-    call.from_partial = &up.kind == &part.partial;
-    call.partial = &reply.kind == &part.partial;
+    call.from_partial = up.stage == Stage::kPartial;
+    call.partial = reply.stage == Stage::kPartial;
     for (const Frame& f : up.frames) {
       call.heads.push_back(text_of(f.head));
       call.bodies.push_back(text_of(f.body));

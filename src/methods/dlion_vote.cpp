@@ -1,0 +1,117 @@
+// Distributed Lion, majority vote; and the votes of Signum and with Muon's direction.
+// SPDX-License-Identifier: Apache-2.0
+// Source    Liu et al. 2024, arXiv:2404.00438, Algorithm 1 (MaVo); Signum: Bernstein et al. 2018,
+//           arXiv:1810.05291, Algorithm 1 (majority vote).
+// Cost      1 bit up and 1 bit down per coordinate (2 down with tie = zero), plus frames.
+// State     m: momentum (n) float32, or bfloat16 (momentum_dtype), each write rounded to nearest;
+//           local, never sent. dlion-muon with every > 1: factor (n), Newton-Schulz's, local.
+// Deviates  zeros, ties and unused tensors: see docs/wire_format.md. Weight decay is decoupled.
+#include "methods/dlion.h"
+#include "methods/registry.h"
+#include "methods/sign_counts.h"
+#include "methods/zeros.h"
+
+namespace pride::methods {
+
+// Delta = sign(sum of delta_i)
+void serve_vote(const Shard& shard, const Ballots& up, const Round& round, Tie tie,
+                std::span<std::byte> result, const OrthogonalBlend* matrices) {
+  const VoteView out(result.data(), shard, tie == Tie::kZero);
+  combine_unused(up.frames, shard, out.unused);
+  std::vector<const std::uint64_t*> rows;
+  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+    const Piece& p = shard.pieces[k];
+    rows.clear();
+    for (const Frame& frame : up.frames) {
+      const SignView view(frame.head.data(), shard);
+      if (!bit_at(view.unused, k)) rows.push_back(view.signs.data() + p.first_word);
+    }
+    const auto positive = words_of(out.positive, p);
+    if (tie == Tie::kZero) {
+      kernels::vote_ternary(rows, positive, words_of(out.nonzero, p));
+    } else if (up.knows(round)) {
+      kernels::vote(rows, ties_of(round, p, step_scale(matrices, p.tensor), up.cells), positive);
+    } else {
+      kernels::vote(rows, ties_of(round, rows), positive);
+    }
+  }
+}
+
+// x = (1 - lr wd) x - lr Delta
+void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte>& vote,
+                const StepContext& ctx, View x, const OrthogonalBlend* matrices) {
+  const auto positive = space.bring(vote.positive), nonzero = space.bring(vote.nonzero);
+  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+    const Piece& p = shard.pieces[k];
+    const kernels::Step step = step_of(p, ctx, matrices);
+    const auto part = x.of(p);
+    if (bit_at(vote.unused, k)) {
+      space.apply_decay(step.decay, part);
+    } else if (nonzero.empty()) {
+      space.apply_signs(words_of(positive, p), step, part);
+    } else {
+      space.apply_ternary(words_of(positive, p), words_of(nonzero, p), step, part);
+    }
+  }
+}
+
+namespace {
+
+template <BlendOf kBlend, bool kMuon>
+class DistributedLionVote final : public SignMethod {
+ public:
+  DistributedLionVote(const std::string& name, const MethodContext& ctx)
+      : SignMethod(name, ctx, kBlend, kMuon), tie_(tie_option(name, ctx)) {}
+
+  Protocol protocol(const Round&) const override { return signs_protocol(); }
+  FrameKind results(int, Route) const override { return vote_frames(tie_ == Tie::kZero); }
+  void describe(MethodInfo& info) const override {
+    if (tie_ == Tie::kZero) info.link_bits_down = 2;
+  }
+
+  // Worker i: delta_i = sign(beta1 m_i + (1-beta1) g_i);  m_i = beta2 m_i + (1-beta2) g_i
+  void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
+    encode_signs(ctx, flight);
+    const bool one_sign = ctx.voters == 1 && ctx.weights.empty();  // which never ties
+    if (tie_ == Tie::kZero || one_sign) return;
+    send_cells(space_, flight.parts[0].shards, ctx, orthogonal(), flight.wire(0));
+  }
+
+  // Server: Delta = sign(sum of delta_i), with weights and of nodes' counts, too
+  void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override {
+    if (reply.stage == Stage::kPartial) return count_node(shard, up, round, reply);
+    if (up.stage == Stage::kUp && up.weights.empty()) {
+      return serve_vote(shard, up, round, tie_, reply.head, orthogonal());
+    }
+    SignCounts(shard, up, round.votes(), node_votes(round))
+        .write_vote(round, tie_, reply.head, orthogonal());
+  }
+
+  // All workers: x = (1 - lr wd) x - lr Delta
+  void apply(const Bucket&, const Flight& flight, const StepContext& ctx, View x) override {
+    bring_results(flight);
+    for (std::size_t j = 0; const Shard& shard : flight.parts[0].shards) {
+      const auto* result = flight.wire(0).down[j++].span().data();
+      apply_vote(space_, shard, VoteView(result, shard, tie_ == Tie::kZero), ctx, x, orthogonal());
+    }
+  }
+
+ private:
+  Tie tie_;
+};
+
+}  // namespace
+
+std::unique_ptr<SignMethod> make_muon_vote(const std::string& name, const MethodContext& ctx) {
+  return std::make_unique<DistributedLionVote<lion_blend, true>>(name, ctx);
+}
+
+extern const MethodEntry kDistributedLionVote = {
+    "dlion-vote", make<DistributedLionVote<lion_blend, false>>, info_of<dlion_info, false>};
+extern const MethodEntry kDistributedMuonVote = {
+    "dlion-muon", make<DistributedLionVote<lion_blend, true>>, info_of<muon_info, false>};
+extern const MethodEntry kSignumVote = {
+    "signum-vote", make<DistributedLionVote<signum_blend, false>>, info_of<signum_info, false>};
+
+}  // namespace pride::methods

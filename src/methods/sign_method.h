@@ -1,0 +1,75 @@
+// SignMethod: the common half of the methods whose workers send one sign for each coordinate: their
+// options, their momentum, their route for each bucket, and the counts of a node.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codecs/counts.h"
+#include "methods/encode_signs.h"
+
+namespace pride::methods {
+
+class SignMethod : public Method {
+ public:
+  // Errors name the method `name`. `muon`: matrices are orthogonalised.
+  SignMethod(const std::string& name, const MethodContext& ctx, BlendOf blend, bool muon);
+
+  std::vector<Part> parts(const Bucket& b, const Round& round) const override;
+  void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;
+  void end_encode(const StepContext&) override;
+  double matrix_operations() const override { return matrices_ ? matrices_->operations() : 0; }
+  std::vector<MatrixForm> matrices() const override {
+    return matrices_ ? matrices_->forms() : std::vector<MatrixForm>();
+  }
+  const OrthogonalBlend* orthogonal() const noexcept { return matrices_.get(); }  // null: none
+
+ protected:
+  Protocol signs_protocol(int most_votes = std::numeric_limits<int>::max()) const;
+  // Frames of results, after this route.
+  virtual FrameKind results(int votes, Route route) const = 0;
+
+  // delta = sign(beta1 m + (1-beta1) g);  m = beta2 m + (1-beta2) g
+  void encode_signs(const StepContext& ctx, Flight& flight) {
+    methods::encode_signs(space_, flight.parts[0].shards, flight.grad, ctx, blend_, m_,
+                          flight.wire(0), matrices_.get());
+  }
+  // Server: a node's partial counts of its ranks' signs.
+  void count_node(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
+  // The most votes of a node: the partial counts of all nodes have the form for it.
+  int node_votes(const Round& round) const;
+  // Worker: the results are in the device's memory.
+  void bring_results(const Flight& flight) const;
+
+  Space& space_;
+
+ private:
+  enum class RouteChoice { kAuto, kSharded, kOneShot };
+
+  const Layout& layout_;
+  BlendOf blend_;
+  RouteChoice choice_;
+  std::uint64_t round_bytes_;
+  Nodes nodes_;
+  std::unique_ptr<OrthogonalBlend> matrices_;
+  Stored m_;
+};
+
+// A step of the tensor by a result of one: learning rate and decay.
+kernels::Step step_of(const Piece& p, const StepContext& ctx, const OrthogonalBlend* matrices);
+
+// The sign of the new momentum is sent.
+kernels::Blend signum_blend(const StepScalars& s);
+
+MethodInfo dlion_info(int world, bool average);
+MethodInfo signum_info(int world, bool average);
+MethodInfo muon_info(int world, bool average);
+template <MethodInfo (*kInfo)(int, bool), bool kAverage>
+MethodInfo info_of(int world) {
+  return kInfo(world, kAverage);
+}
+
+}  // namespace pride::methods
