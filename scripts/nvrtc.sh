@@ -9,8 +9,8 @@ usage() {
 usage: scripts/nvrtc.sh [BUILD]
 
 Compiles every kernel for every chip (Kernels.* of cuda_device_test in BUILD, by default build/dev) with
-NVRTC 11.8, 12.1, 12.4, 12.8 and 13 from PyPI. A version that compiled the same kernels before is not tried
-again. Without PyPI, versions not yet downloaded are left out.
+this machine's NVRTC, if there is one, and with 11.8, 12.1, 12.4, 12.8 and 13 from PyPI. A version that
+compiled the same kernels before is not tried again. Without PyPI, versions not yet downloaded are left out.
 
 The libraries, 400 MB, and what passed are kept in ~/.cache/pride-nvrtc.
 TEXT
@@ -56,12 +56,18 @@ main() {
     -h | --help) usage && return ;;
     -*) usage >&2 && return 2 ;;
   esac
-  local test=${1:-build/dev}/tests/device/cuda/cuda_device_test key package folder library lock
+  local build=${1:-build/dev} own key package folder library lock
+  local test=$build/tests/device/cuda/cuda_device_test
   mkdir -p "$cache"
   exec {lock}>"$cache/lock"
   flock "$lock"
   # of the kernels in the program: the files here may be newer
   key=$("$test" --gtest_filter='KernelSource.*' | grep '^kernel source ')
+  own=$(PRIDE_NVRTC='' "$build/apps/pride/pride" info | grep '^NVRTC .* version ') || own=
+  if [ -n "$own" ] && [ "$(cat "$cache/passed_here" 2>/dev/null)" != "$key $own" ]; then
+    compile '' "$test"
+    printf '%s\n' "$key $own" >"$cache/passed_here"
+  fi
   for package in "${packages[@]}"; do
     folder=$cache/${package%.\*}
     [ "$(cat "$folder/passed" 2>/dev/null)" != "$key" ] || continue

@@ -20,7 +20,8 @@ libraries, headers, examples, documents, manual page and completion. Not the Pyt
   -h, --help  this text
 
 Environment: PRIDE_MIRROR (default http://deb.debian.org/debian); PRIDE_PACKAGE_VENV, a virtual
-environment for auditwheel (default build/wheel/venv).
+environment for auditwheel (default build/wheel/venv); PRIDE_PACKAGE_DEVELOPER=ON, warnings are
+errors in the wheel's build, as in the preset dev, whose objects ccache then has for it.
 TEXT
 }
 
@@ -36,7 +37,7 @@ make_package() {
 make_wheel() {
   local build=build/wheel libraries=build/wheel/src/c
   cmake --preset release -B $build -DPRIDE_WITH_{TORCH,C10D}=OFF -DPRIDE_BUILD_{APPS,TRAIN}=OFF \
-    -DPRIDE_WITH_{BLAS,COORD,MPI}=ON -DBLA_STATIC=ON \
+    -DPRIDE_WITH_{BLAS,COORD,MPI}=ON -DBLA_STATIC=ON -DPRIDE_DEVELOPER="${PRIDE_PACKAGE_DEVELOPER:-OFF}" \
     -DCMAKE_SHARED_LINKER_FLAGS='-static-libstdc++ -Wl,--gc-sections'
   cmake --build $build --target pride_c_all --parallel "${PRIDE_TEST_JOBS:-$(nproc)}"
   local venv=${PRIDE_PACKAGE_VENV:-$PWD/build/wheel/venv}

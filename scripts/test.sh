@@ -152,16 +152,17 @@ python_package() {
 
 # run_python_tests VENV: runs them in two halves at the same time.
 run_python_tests() {
-  # not in python/, whose package has no library; the first half mostly waits
+  # not in python/, whose package has no library; both halves take about as long
   local root=$PWD half
   export PRIDE_TEST_BUILD=$root/build/dev  # `pride serve`, and the fake driver of CUDA
   rm -rf build/python-*
   cd python/tests
-  local files waiting=(test_checkpoint_{resume,states}.py test_{examples,failures,mpi,processes}.py)
-  for half in waits rest; do
-    files=("${waiting[@]}")
-    if [ $half = rest ]; then
-      mapfile -t files < <(comm -23 <(ls test_*.py) <(printf '%s\n' "${waiting[@]}" | sort))
+  local files first=(test_checkpoint_{resume,states}.py test_nodes*.py
+    test_{coordinator,device,examples,failures,frameworks,mpi,processes}.py)
+  for half in first second; do
+    files=("${first[@]}")
+    if [ $half = second ]; then
+      mapfile -t files < <(comm -23 <(ls test_*.py) <(printf '%s\n' "${first[@]}" | sort))
     fi
     "$1/bin/python" -m pytest -q -p no:cacheprovider --durations=3 \
       --junitxml="$root/build/python-$half/junit.xml" "${files[@]}" >"$root/build/python/$half.log" 2>&1 &
@@ -203,8 +204,9 @@ python_newest_torch() {
     return
   fi
   rm -rf "$site"
-  PRIDE_PACKAGE_VENV=$newest/venv scripts/package.sh --wheel >build/wheel.log 2>&1 ||
-    { cat build/wheel.log && return 1; }
+  # with the options of the stage "build": ccache has all its objects
+  PRIDE_PACKAGE_DEVELOPER=ON PRIDE_PACKAGE_VENV=$newest/venv scripts/package.sh --wheel \
+    >build/wheel.log 2>&1 || { cat build/wheel.log && return 1; }
   tail -n 1 build/wheel.log
   "$newest/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$site" \
     build/wheel/dist/pride-*.whl
@@ -253,7 +255,8 @@ main() {
   build_ahead asan tsan fuzz </dev/null &
   trap 'kill -- -'$!' 2>/dev/null || true' EXIT
   set +m
-  stage "tests" 10 run_tests dev
+  # the next stage compiles the kernels for all chips, if they changed
+  stage "tests" 10 run_tests dev --exclude-regex '^Kernels\.CompileForEveryChip'
   stage nvrtc 4 scripts/nvrtc.sh build/dev
   stage "python" 4 python_package
   stage "wheel, newest torch" 10 python_newest_torch

@@ -1,7 +1,6 @@
 # Workers of a coordinator, `pride serve` of models.BUILD.
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import torch
 import models
 import pride
 from pride import _library as library
+from processes import context
 
 PROGRAM = models.BUILD / "apps" / "pride" / "pride"
 needs_program = pytest.mark.skipif(
@@ -105,8 +105,7 @@ def come_and_be_killed(address, secret, state):
 @needs_program
 def test_a_worker_that_was_killed_comes_back_under_its_name_with_its_secret(coordinator, tmp_path):
     secret, state = tmp_path / "alice.secret", tmp_path / "alice.pt"
-    process = multiprocessing.get_context("spawn").Process(
-        target=come_and_be_killed, args=(coordinator, secret, state))
+    process = context.Process(target=come_and_be_killed, args=(coordinator, secret, state))
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL

@@ -1,14 +1,13 @@
 """Methods on a GPU, which a driver of the tests plays on the CPU: the bits of the host."""
 # SPDX-License-Identifier: Apache-2.0
 import os
-import pathlib
-import subprocess
-import sys
+import tempfile
 
 import pytest
+import torch
 
 import models
-import pride
+from processes import context
 
 
 FAKES = models.BUILD / "tests" / "device" / "cuda"
@@ -86,16 +85,25 @@ def compare(exact=True, **arguments):
 """
 
 
+def program(source, environment, file):
+    """What a process runs; its end is the exit status, what it prints is in the file."""
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    out = os.open(file, os.O_CREAT | os.O_WRONLY)
+    os.dup2(out, 1), os.dup2(out, 2)
+    exec(compile(source, "program", "exec"), {"__name__": "__main__"})  # pylint: disable=exec-used
+
+
 def run(body, **environment):
-    env = dict(os.environ, PRIDE_CUDA_DRIVER=str(FAKES / "libfake_cuda.so"),
-               PRIDE_NVRTC=str(FAKES / "libfake_nvrtc.so"), FAKE_CUDA_FOREIGN="1", **environment)
-    package = str(pathlib.Path(pride.__file__).parents[1])
-    tests = str(pathlib.Path(__file__).parent)
-    env["PYTHONPATH"] = os.pathsep.join([package, tests, env.get("PYTHONPATH", "")])
-    result = subprocess.run([sys.executable, "-c", SCRIPT + body], env=env, capture_output=True,
-                            text=True, timeout=300)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
+    environment.update(PRIDE_CUDA_DRIVER=str(FAKES / "libfake_cuda.so"),
+                       PRIDE_NVRTC=str(FAKES / "libfake_nvrtc.so"), FAKE_CUDA_FOREIGN="1")
+    with tempfile.NamedTemporaryFile() as file:
+        process = context.Process(target=program, args=(SCRIPT + body, environment, file.name))
+        process.start()
+        process.join(300)
+        process.kill()
+        process.join()
+        assert process.exitcode == 0, (process.exitcode, file.read().decode())
 
 
 def test_methods_have_the_bits_of_the_host(tmp_path):

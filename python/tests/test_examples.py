@@ -1,17 +1,19 @@
-# The examples train, under torchrun with 2 processes, with small settings.
+# The examples train, with 2 processes and small settings. torchrun starts one of them: its three
+# imports of torch take longer than all else here.
 # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 import os
 import pathlib
-import signal
+import shutil
 import subprocess
 import sys
 import time
 
 import pytest
 
-from processes import environment
+import programs
+from processes import context, environment, free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "python"
@@ -19,34 +21,62 @@ SMALL = ["--layers", "1", "--width", "32", "--heads", "2", "--warmup", "2", "--e
          "--save-every", "10"]
 
 
-def command(script, *arguments):
+def torchrun(script, *arguments):
+    """Runs an example on 2 processes to its end."""
     # a rendezvous of its own at a free port: two --standalone jobs on a machine would share one;
     # -r 1 -t 1: without them torchrun of torch 1.13 fails with Python 3.11 and later
-    return [sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d",
-            "--rdzv_endpoint", "localhost:0", "-r", "1", "-t", "1", "--nproc_per_node", "2",
-            str(EXAMPLES / script), *SMALL, *map(str, arguments)]
-
-
-def launch(script, *arguments):
-    """Runs an example on 2 processes to its end."""
-    done = subprocess.run(command(script, *arguments), stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, env=environment(), timeout=400,
-                          check=False)
+    command = [sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d",
+               "--rdzv_endpoint", "localhost:0", "-r", "1", "-t", "1", "--nproc_per_node", "2",
+               str(EXAMPLES / script), *SMALL, *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=environment(), timeout=400, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def launch_and_kill(file, script, *arguments):
-    """Ends both processes, and the launcher, with SIGKILL once the file is there."""
-    job = subprocess.Popen(command(script, *arguments), stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL, env=environment(), start_new_session=True)
-    until = time.monotonic() + 400  # on a busy machine
-    while not file.exists() and job.poll() is None and time.monotonic() < until:
+class Job:
+    """An example on forked processes, which need not import torch, with torchrun's variables."""
+
+    def __init__(self, folder, script, *arguments, ranks=2):
+        shutil.copytree(EXAMPLES, folder, dirs_exist_ok=True)
+        self.file = folder / script
+        task = dict(file=str(self.file), arguments=[*SMALL, *map(str, arguments)], ranks=ranks,
+                    die_in=None, to_the_end=False)
+        port = free_port()
+        self.processes = [context.Process(target=programs.run_rank, args=(task, rank, port))
+                          for rank in range(ranks)]
+        for process in self.processes:
+            process.start()
+
+    def running(self):
+        return all(process.is_alive() for process in self.processes)
+
+    def kill(self):
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+    def end(self):
+        """(exit status, output) of each rank."""
+        until = time.monotonic() + 400  # on a busy machine
+        for process in self.processes:
+            process.join(max(0.0, until - time.monotonic()))
+        self.kill()
+        return [(process.exitcode, programs.log_of(self.file, rank).read_text())
+                for rank, process in enumerate(self.processes)]
+
+
+def launch(*arguments):
+    for rank, (status, output) in enumerate(Job(*arguments).end()):
+        assert status == 0, f"rank {rank}: {status}\n{output}"
+
+
+def launch_and_kill(file, *arguments):
+    """Ends both processes with SIGKILL once the file is there."""
+    job, until = Job(*arguments), time.monotonic() + 400
+    while not file.exists() and job.running() and time.monotonic() < until:
         time.sleep(0.005)
-    children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-    for pid in [job.pid, *map(int, children)]:
-        os.kill(pid, signal.SIGKILL)
-    job.wait()
-    assert file.exists(), f"{file.name} was not there in time"
+    job.kill()
+    assert file.exists(), f"{file.name} was not there in time: {job.end()}"
 
 
 def records(log):
@@ -72,15 +102,16 @@ def _text(tmp_path):
 def test_gpt_that_was_killed_ends_as_if_it_had_not_been(tmp_path, text):
     arguments = ["--data", text, "--context", 32, "--steps", 50, "--accumulate", 2]
     whole, again, out = tmp_path / "whole.jsonl", tmp_path / "again.jsonl", tmp_path / "out"
-    launch("train_gpt.py", *arguments, "--metrics", whole)
+    gpt = tmp_path / "examples", "train_gpt.py"
+    launch(*gpt, *arguments, "--metrics", whole)
     head, *evaluations, end = records(whole)
     assert head["ranks"] == 2 and head["first_step"] == 0
     assert [e["step"] for e in evaluations] == [25, 50]
     assert evaluations[-1]["val_bits_per_byte"] < evaluations[0]["val_bits_per_byte"]
     assert end["bytes_per_step"] < end["fp32_bytes_per_step"] / 10
 
-    launch_and_kill(out / "step20.rank0of2.pt", "train_gpt.py", *arguments, "--out", out)
-    launch("train_gpt.py", *arguments, "--out", out, "--metrics", again, "--overlap")
+    launch_and_kill(out / "step20.rank0of2.pt", *gpt, *arguments, "--out", out)
+    launch(*gpt, *arguments, "--out", out, "--metrics", again, "--overlap")
     head, *_, end_again = records(again)
     assert 10 <= head["first_step"] < 50
     assert end_again["replicas"] == end["replicas"]
@@ -93,14 +124,12 @@ def test_gpt_that_was_killed_ends_as_if_it_had_not_been(tmp_path, text):
                                           ("train_vit.py", "no data_batch_*.bin")])
 def test_data_that_is_missing_is_named(script, text, tmp_path):
     folder = tmp_path / "nothing"
-    done = subprocess.run([sys.executable, str(EXAMPLES / script), "--data", str(folder)],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          env=environment(), timeout=120, check=False)
-    assert done.returncode == 1
-    assert text in done.stdout and str(folder) in done.stdout and "Traceback" not in done.stdout
+    (status, output), = Job(tmp_path / "examples", script, "--data", folder, ranks=1).end()
+    assert status == 1
+    assert text in output and str(folder) in output and "Traceback" not in output
 
 
-def test_vit_trains(tmp_path):
+def test_vit_trains_under_torchrun(tmp_path):
     folder = images()
     if folder is None:
         pytest.skip("no CIFAR-10: set PRIDE_DATA to a folder with its binary files")
@@ -108,7 +137,7 @@ def test_vit_trains(tmp_path):
     for name in ("data_batch_1", "test_batch"):  # one file of five: reading takes most of the time
         file = next(folder.glob(name + ".bin*"))
         (tmp_path / file.name).symlink_to(file.resolve())
-    launch("train_vit.py", "--data", tmp_path, "--epochs", "0.02", "--test-images", "500",
+    torchrun("train_vit.py", "--data", tmp_path, "--epochs", "0.02", "--test-images", "500",
            "--metrics", log)
     head, *evaluations, end = records(log)
     assert head["steps"] == 3 and len(evaluations) == 1

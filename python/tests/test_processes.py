@@ -4,9 +4,6 @@ import gc
 import multiprocessing
 import os
 import re
-import subprocess
-import sys
-import textwrap
 import time
 
 import pytest
@@ -16,7 +13,8 @@ import torch.distributed as dist
 import models
 import pride
 from models import ended, make
-from processes import Processes, environment, free_port, start_group
+from processes import Processes, start_group
+from programs import Programs
 
 # --- Groups. ------------------------------------------------------------------------------------------
 
@@ -165,45 +163,42 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(job, overlap):
 # --- Ends of processes, and of optimizers. ------------------------------------------------------------
 
 ENDS = """
-    import sys
-    import models, processes
-    kind, rank = sys.argv[1], int(sys.argv[2])
-    processes.start_group(rank, 2, "tcp://127.0.0.1:" + sys.argv[3])
-    model, optimizer = models.make(overlap=True)
-    models.train(model, optimizer, 3)
-    if kind == "backward":
-        models.backward(model, 3)
-    if kind == "raise":
-        raise LookupError("of the user")
-    print("reached the end")
+import gc, os, sys
+import models, processes
+kind, rank, port = sys.argv[1], int(os.environ["RANK"]), os.environ["MASTER_PORT"]
+processes.start_group(rank, 2, "tcp://127.0.0.1:" + port)
+gc.unfreeze()  # a user's imports are not frozen
+model, optimizer = models.make(overlap=True)
+models.train(model, optimizer, 3)
+if kind == "backward":
+    models.backward(model, 3)
+if kind == "raise":
+    raise LookupError("of the user")
+print("reached the end")
 """
 
 
-def run_ends(kind, seconds=60):  # two imports of torch 2.x take 20 on a busy machine
-    """(exit code, output) of two real interpreters, from their first line to their end."""
-    port = str(free_port())
-    processes = [subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(ENDS), kind, str(rank), port], text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment()) for rank in range(2)]
-    results = []
-    until = time.monotonic() + seconds
-    try:
-        for process in processes:
-            output = process.communicate(timeout=max(0.1, until - time.monotonic()))[0]
-            results.append((process.returncode, output))
-    finally:
-        for process in processes:
-            process.kill()
-    return results
+@pytest.fixture(name="ends", scope="module")
+def _ends(tmp_path_factory):
+    """(exit status, output) of the ranks of a program, in interpreters that end by themselves."""
+    server = Programs(*(["torch._dynamo"] if models.NEW_TORCH else []), "torch.distributed", "pride")
+    file = tmp_path_factory.mktemp("ends") / "ends.py"
+
+    def run(text, *arguments, ranks=2):
+        file.write_text(text)
+        return server.results(file, *arguments, ranks=ranks, to_the_end=True)
+
+    yield run
+    server.close()
 
 
-def test_a_process_that_ends_in_the_middle_of_a_step_exits_clean():
-    for code, output in run_ends("backward"):
+def test_a_process_that_ends_in_the_middle_of_a_step_exits_clean(ends):
+    for code, output in ends(ENDS, "backward"):
         assert code == 0 and output == "reached the end\n", output
 
 
-def test_a_process_with_an_unhandled_exception_exits_with_it():
-    for code, output in run_ends("raise"):
+def test_a_process_with_an_unhandled_exception_exits_with_it(ends):
+    for code, output in ends(ENDS, "raise"):
         assert code == 1 and "LookupError: of the user" in output, output
         assert "terminate called" not in output and "Aborted" not in output
 
@@ -237,19 +232,18 @@ def test_optimizers_give_threads_and_sockets_back(world, how):
 
 
 WATCHING = """
-    import datetime, threading, time, torch.distributed as dist
-    from pride import _world
-    _world.SLICE_S = 0  # always in the store
-    world = object.__new__(_world.World)
-    world.store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
-    world.rank, world._reason, world._lock = 0, None, threading.Lock()
-    world._watch_until, world._watching = 0.0, False
-    world.watch()
-    time.sleep(0.2)
+import datetime, threading, time, torch.distributed as dist
+from pride import _world
+_world.SLICE_S = 0  # always in the store
+world = object.__new__(_world.World)
+world.store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+world.rank, world._reason, world._lock = 0, None, threading.Lock()
+world._watch_until, world._watching = 0.0, False
+world.watch()
+time.sleep(0.2)
 """
 
 
-def test_a_process_that_ends_while_it_watches_the_store_exits_clean():
-    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(WATCHING)], env=environment(),
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout
+def test_a_process_that_ends_while_it_watches_the_store_exits_clean(ends):
+    (code, output), = ends(WATCHING, ranks=1)
+    assert code == 0, output

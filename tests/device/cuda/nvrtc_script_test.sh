@@ -22,7 +22,13 @@ case $1 in
   *) echo "$PRIDE_NVRTC" >>"$NOTES/runs" && echo "registers by NVRTC 1.2 for sm_90" ;;
 esac
 TEXT
-chmod +x "$work/tests/device/cuda/cuda_device_test"
+mkdir -p "$work/apps/pride"
+cat >"$work/apps/pride/pride" <<'TEXT'
+#!/bin/sh
+cat "$NOTES/own"
+TEXT
+chmod +x "$work/tests/device/cuda/cuda_device_test" "$work/apps/pride/pride"
+echo 'NVRTC         none' >"$work/own"
 
 expect_runs() { # kernels, runs so far
   echo "$1" >"$work/kernels"
@@ -34,6 +40,10 @@ expect_runs() { # kernels, runs so far
 expect_runs "kernel source 1" 5
 expect_runs "kernel source 1" 5
 expect_runs "kernel source 2" 10
+for version in 13.0 13.0 13.1; do  # the machine's own
+  echo "NVRTC         /cuda/libnvrtc.so.13, version $version" >"$work/own"
+  expect_runs "kernel source 2" "$([ $version = 13.1 ] && echo 12 || echo 11)"
+done
 : >"$work/kernels"
 if "$script" "$work" >"$work/out" 2>&1; then
   echo "FAILED: a program without a digest passed"
