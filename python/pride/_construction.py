@@ -29,7 +29,7 @@ from ._nodes import find_nodes
 from ._outside import Outside, digests, hashes, listed_names, named
 from ._parts import SumOfParts
 from ._world import Coordinated, duration, listed, make_world, report_network
-from .errors import InvalidArgument
+from .errors import InvalidArgument, flag, text
 from .methods import method_info
 
 
@@ -157,7 +157,7 @@ class Construction(VirtualWorkers, Steps):
 
     def _check_maximize(self):
         _units.check_keys(self)
-        if len({bool(group["maximize"]) for group in self.param_groups}) > 1:
+        if len({flag(f"maximize of group {g}", group["maximize"]) for g, group in enumerate(self.param_groups)}) > 1:
             raise InvalidArgument("pride: maximize differs between groups")
 
     def _first_rate(self, values):
@@ -174,6 +174,8 @@ class Construction(VirtualWorkers, Steps):
         s = self._settings
         timeout = duration(s["timeout"])
         coordinator = s["coordinator"]
+        if coordinator is not None:
+            text("coordinator", coordinator)
         if coordinator is not None and s["process_group"] is not None:
             raise InvalidArgument("pride: coordinator and process_group: give one of them")
         if s["coordinator_secret"] is not None and (coordinator is None or s["worker_name"] is None):
@@ -270,11 +272,15 @@ class Construction(VirtualWorkers, Steps):
         name = s["worker_name"]
         if name is None and s["certificates"] is None:
             name = f"{socket.gethostname()[:40]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        secret = s["coordinator_secret"]
+
+        def given(name, value, path=True):
+            return None if value is None else text(name, value, path)
+
         address = library.CoordinatorAddress(
-            host_port=s["coordinator"].encode(), name=name and name.encode(), notice=_warn,
-            certificates=s["certificates"] and os.fsencode(s["certificates"]),
-            secret_file=None if secret is None else os.fsencode(secret),
+            host_port=text("coordinator", s["coordinator"]), notice=_warn,
+            name=given("worker_name", name, False),
+            certificates=given("certificates", s["certificates"]),
+            secret_file=given("coordinator_secret", s["coordinator_secret"]),
             patience_ms=int(1000 * self._world.timeout.total_seconds()))
         self._world.line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
         return library.Handle("optimizer", "pride_optimizer_create_worker", self._world.line, layout,

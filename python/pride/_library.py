@@ -6,7 +6,7 @@ import pathlib
 import traceback
 
 from .errors import (CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory,
-                     whole)
+                     number, whole)
 
 C_VERSION = 10
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
@@ -34,6 +34,7 @@ def _struct(name, *fields):
     begins as the size."""
     members = [(member, kind) for kind, names in fields for member in names.split()]
 
+    kinds = dict(members)
     ranges = {member: _RANGES[kind] for member, kind in members if kind in _RANGES}
 
     def begin(self, *values, **more):
@@ -44,6 +45,8 @@ def _struct(name, *fields):
     def put(self, member, value):
         if member in ranges:
             value = whole(member, value, *ranges[member])
+        elif kinds[member] is c.c_double and not isinstance(value, float):
+            value = number(member, value)
         c.Structure.__setattr__(self, member, value)
 
     # Array's are addresses and sizes of tensors, set for each gradient of a step

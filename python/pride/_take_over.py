@@ -1,7 +1,6 @@
 """pride.take_over(): one line gives a training loop one of pride's optimizers instead of its own."""
 # SPDX-License-Identifier: Apache-2.0
 import functools
-import math
 import sys
 from typing import Any, List, Optional, Sequence, Union
 
@@ -14,7 +13,7 @@ from ._between import keep_common
 from ._matrices import remember
 from ._steps import betas_of
 from ._tensors import is_sharded
-from .errors import InvalidArgument
+from .errors import InvalidArgument, number
 from .gradients import local_gradients
 from .methods import method_info
 from .optimizer import Optimizer
@@ -72,7 +71,9 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
     leave_gradients_local(model)
     schedulers = list(scheduler) if isinstance(scheduler, (list, tuple)) else [scheduler]
     make = functools.partial(Optimizer, method=method)
-    made = [take(given, model, make, arguments, factors=(lr_scale, weight_decay_scale),
+    factors = tuple(None if value is None else number(f"take_over: {name}", value, 0) for name, value in (
+        ("lr_scale", lr_scale), ("weight_decay_scale", weight_decay_scale)))
+    made = [take(given, model, make, arguments, factors=factors,
                  schedulers=[s for s in schedulers if s is not None], every=every)
             for given in every]
     return made if several else made[0]
@@ -222,11 +223,9 @@ class Groups(list):
                 if group.get(name):
                     raise InvalidArgument(f"pride: take_over: group {g} of the {kind} has {name}=True, "
                                           "which pride refuses")
-            lr = group.get("lr")
-            if isinstance(lr, (bool, str)) or not hasattr(lr, "__float__"):
-                raise InvalidArgument(f"pride: take_over: lr of group {g} is {lr!r}, must be a number")
-            if units.peak(group) != units.peak(group):
-                raise InvalidArgument(f"pride: take_over: lr of group {g} is NaN")
+            for name in ("lr", "weight_decay"):
+                number(f"take_over: {name} of group {g}", group.get(name, 0.0), 0)
+            units.peak(group)
         self._check_state()
 
     def _check_state(self):
@@ -262,14 +261,13 @@ class Groups(list):
             return group[units.LR], "as saved"
         if self._values[0] is not None:
             base = units.usual_rate(self.given)
-            if not (base and 0 < self._values[0] < math.inf):
+            if not (base and number("lr", self._values[0], 0) > 0):
                 raise InvalidArgument(f"pride: lr = {self._values[0]}, and the rate of the {self._kind} is "
                                       f"{base}: no ratio follows; both must be above 0")
             return self._values[0] / base, "given"
         if self._factors[0] is not None:
-            if not 0 < self._factors[0] < math.inf:
-                raise InvalidArgument(f"pride: take_over: lr_scale = {self._factors[0]}, must be above 0 "
-                                      "and finite")
+            if self._factors[0] == 0:
+                raise InvalidArgument("pride: take_over: lr_scale = 0, must be above 0")
             scale, why = self._factors[0], "lr_scale"
         else:
             scale, why = units.derived(self.given, group, info, own._settings["options"])

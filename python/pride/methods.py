@@ -36,6 +36,8 @@ def method_info(name: str, world: int = 4) -> MethodInfo:
     Raises:
         InvalidArgument: there is no such method; the text lists the names.
     """
+    if not isinstance(name, str):
+        raise InvalidArgument(f"pride: method = {name!r}, must be a name, e.g. 'dlion-vote'")
     found = library.Method()
     library.call("pride_method_info", name.encode(), whole("world", world, 1, 65535), c.byref(found))
     options = {}
