@@ -169,6 +169,7 @@ _FUNCTIONS = {
     "pride_optimizer_hand_over": (None, [_handle, _i32, _array, _array, _u64]),
     "pride_optimizer_step_workers": (None, [_handle, _array, _report]),
     "pride_optimizer_save_worker": (None, [_handle, _i32, _out]),
+    "pride_optimizer_routes": (None, [_handle, _text_out]),
     "pride_optimizer_note": (_string, [_handle]),
     "pride_optimizer_follow": (None, [_handle, _handle, c.POINTER(_i32)]),
     "pride_optimizer_results": (None, [_handle, _out, _sizes]),

@@ -1,5 +1,6 @@
 """pride.take_over(): one line gives a training loop one of pride's optimizers instead of its own."""
 # SPDX-License-Identifier: Apache-2.0
+import ctypes as c
 import functools
 import sys
 from typing import Any, List, Optional, Sequence, Union
@@ -8,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from . import _library as library
 from . import _units as units
 from ._between import keep_common
 from ._matrices import remember
@@ -40,7 +42,7 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
     gradients local, or plain, which gets rank 0's parameters. DDP may also wrap the model later.
     With local steps the model has the common parameters between a step and the next forward pass
     with gradients enabled, for whatever saves it or evaluates it in ``no_grad()``. Rank 0 prints a
-    line with method, rate and bytes. If the optimizer holds a state of pride's, which its
+    line with method, rate, bytes, matrices and route. If the optimizer holds a state of pride's, which its
     ``load_state_dict()`` read, this call loads it.
 
     Args:
@@ -169,6 +171,7 @@ class Groups(list):
         own.defaults["lr"] = usual / groups[0][units.LR]
         own._settings["taken"] = [units.foreign(group) for group in groups]
         own.param_groups = groups
+        own._matrices.is_said = True  # in line()
 
     def _set(self, group, scale, decays, info, betas, own):
         decay = self._values[1]
@@ -305,11 +308,14 @@ class Groups(list):
         decays = sorted({units.in_method_units(group)["weight_decay"] for group in own.param_groups})
         traffic = own.traffic()
         scale = own.param_groups[0][units.LR]
+        routes = c.c_char_p()
+        library.call("pride_optimizer_routes", own._handle, c.byref(routes))
+        more = [text for text in (own._matrices.text, routes.value.decode()) if text]
         why = self._why if scale == 1 else f"{self._why}: {scale:.4g} times the {self._kind}'s"
         return (f"pride: {own._settings['method']} takes over {self._kind}: lr {_span(rates)} ({why})"
                 f"{'' if now == rates else f', {_span(now)} now'}, "
                 f"weight decay {_span(decays)}, {traffic['mean_cost_bytes']:,.0f} bytes a step "
-                f"instead of {traffic['fp32_bytes']:,} in float32, {own._world.size} rank(s)")
+                f"instead of {traffic['fp32_bytes']:,} in float32, {own._world.size} rank(s)" + "".join(f"; {text}" for text in more))
 
 
 def _span(values):
