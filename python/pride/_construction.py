@@ -19,7 +19,7 @@ from . import _units
 from ._assembled import deal_out
 from ._device import HOST, place_of, place_with_memory
 from ._state import ABOUT, view_state
-from ._steps import CHECKED_STEPS, Steps
+from ._steps import CHECKED_STEPS, Steps, info_of
 from ._tensors import (Slot, Table, aligned, check_memory, check_parameter, check_shards,
                        hash_as_float32, parts_of)
 from ._virtual import VirtualWorkers
@@ -30,7 +30,6 @@ from ._outside import Outside, digests, hashes, listed_names, named
 from ._parts import SumOfParts
 from ._world import Coordinated, duration, listed, make_world, report_network
 from .errors import InvalidArgument, flag, text
-from .methods import method_info
 
 
 @library.NOTICE
@@ -161,7 +160,7 @@ class Construction(VirtualWorkers, Steps):
             raise InvalidArgument("pride: maximize differs between groups")
 
     def _first_rate(self, values):
-        return max(values.lr, method_info(self._settings["method"]).lr)
+        return max(values.lr, info_of(self._settings["method"]).lr)
 
     def _warn_once(self, text, key):
         if key not in self._warned and self._world.rank == 0:

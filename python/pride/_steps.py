@@ -27,7 +27,7 @@ _RARE = 256
 _GRACE_S = 0.5  # after a signal: a step that ends within it leaves all ranks alike
 
 
-_info = functools.lru_cache(maxsize=None)(method_info)
+info_of = functools.lru_cache(maxsize=None)(method_info)
 
 
 def betas_of(info, betas):
@@ -347,7 +347,7 @@ class Steps(Joining):
         """The group's values in libpride's form; NaN stands for a value that the method lacks."""
         where = "of a group" if index is None else f"of group {index}"
         given = _units.in_method_units(group, where)
-        betas = betas_of(_info(self._settings["method"]), given.pop("betas", ()))
+        betas = betas_of(info_of(self._settings["method"]), given.pop("betas", ()))
         values = library.Group(*[float("nan")] * 5)
         for name, value in given.items():
             setattr(values, name, number(f"{name} {where}", value, 0))
