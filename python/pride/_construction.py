@@ -68,6 +68,7 @@ class Construction(VirtualWorkers, Steps):
         self._built = None            # ids of the parameters, by group
         self._assemblies = []         # for sharded matrices that the method needs whole
         self._shard_groups = []       # process groups over which parameters are sharded
+        self._model = None            # a weak reference, if the caller named it
         self._outside: Optional[Outside] = None  # the model's other parameters, with several ranks
         self._sum_of_parts = None     # sums over the ranks that have the model's other parts
         self._matrices = Matrices()   # of a method such as dlion-muon
@@ -264,7 +265,7 @@ class Construction(VirtualWorkers, Steps):
         elif self._world.size > 1:
             self._check_start()
         if self._world.size > 1:
-            self._find_outside()
+            self._find_outside(self._model() if self._model else None)
 
     def _new_worker(self, layout, options):
         s = self._settings
@@ -326,9 +327,9 @@ class Construction(VirtualWorkers, Steps):
             return set()
         return {id(p) for group in self.param_groups for p in group["params"]}
 
-    def _find_outside(self):
+    def _find_outside(self, model=None):
         """Finds the model's other parameters, and which of them are equal on all ranks."""
-        self._outside = Outside(self, _ALL)
+        self._outside = Outside(self, _ALL, model)
         pairs = self._outside.pairs()
         rows = self._agree("check_replicas", None, lambda: digests(pairs))
         if len({row[2] for row in rows}) > 1:
@@ -350,6 +351,8 @@ class Construction(VirtualWorkers, Steps):
                 "No optimizer of pride's has them, so that each rank changes them by itself: give them "
                 "to pride's optimizer, or average their gradients. If each rank is meant to have its "
                 "own, call check_replicas() with a module that has not got them")
+        if model is not None and self._outside is not None:
+            self._outside.add(model)
 
 
 @atexit.register

@@ -3,6 +3,7 @@
 import ctypes as c
 import functools
 import sys
+import weakref
 from typing import Any, List, Optional, Sequence, Union
 
 import torch
@@ -172,6 +173,7 @@ class Groups(list):
         own._settings["taken"] = [units.foreign(group) for group in groups]
         own.param_groups = groups
         own._matrices.is_said = True  # in line()
+        own._model = weakref.ref(self._model)
 
     def _set(self, group, scale, decays, info, betas, own):
         decay = self._values[1]
