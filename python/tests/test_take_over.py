@@ -442,6 +442,36 @@ def test_a_forward_pass_with_gradients_is_training_however_it_is_called(world):
         assert {how for how in CALLS if got[how] != expected} == set()
 
 
+def trained_compiled(how):
+    """Local steps of a model that torch.compile has compiled, and those of a plain one."""
+    model = mlp()
+    compiled = functools.partial(torch.compile, backend="eager")  # the hooks are dynamo's matter
+    used = compiled(model) if how == "before" else model
+    optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), lr=3e-2, weight_decay=0.0),
+                                used, method="local-vote", options={"h": 4}, lr_scale=1 / 3)
+    if how == "after":
+        used = compiled(model)
+    elif how == "a part":
+        model[0] = compiled(model[0])
+    seen = []
+    for step in range(6):
+        optimizer.zero_grad()
+        used(batch(step)[0]).square().mean().backward()
+        optimizer.step()
+        seen.append(bits(model.parameters()))
+        with torch.no_grad():
+            used(batch(0)[0])
+        assert bits(model.parameters()) == seen[-1]  # the common ones
+    return seen, trained_through("the model")
+
+
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="this torch has no torch.compile")
+@pytest.mark.parametrize("how", ["before", "after", "a part"])
+def test_a_compiled_model_has_the_common_parameters_between_local_steps(world, how):
+    (seen, expected), (other, _) = world(2).run(trained_compiled, how)
+    assert seen == other and seen[-1] == expected
+
+
 def test_one_cycle_changes_betas_that_are_not_followed_with_a_warning():
     model = torch.nn.Linear(3, 2)
     given = torch.optim.AdamW(model.parameters(), lr=1e-3)
