@@ -6,6 +6,7 @@ import functools
 import math
 import os
 import sys
+import threading
 import time
 
 import torch
@@ -50,6 +51,7 @@ class Steps(Joining):
             with torch.enable_grad():
                 loss = closure()
         self._usable()
+        self._thread = threading.get_ident()
         with self._lock, torch.no_grad():
             if self._between is not None:
                 self._between.before_step()
@@ -180,6 +182,7 @@ class Steps(Joining):
                     with self._all_fail():
                         self._prepare()
                 self._begin()
+                self._watch_backward()
                 self._held_params = [each.param.detach() for each in self._slots]
             with self._all_fail():
                 if index in self._handed:
@@ -230,7 +233,8 @@ class Steps(Joining):
             if not self._as_handed(i):
                 raise InvalidArgument(
                     f"pride: the gradient of {self._slots[i].name} was changed after backward, "
-                    "when its exchange had begun (clipping? another backward?): use overlap=False")
+                    "when its exchange had begun (clipping? another backward? DistributedDataParallel "
+                    "without pride.local_gradients()?): use overlap=False")
 
     def _as_handed(self, index):
         """False if the gradient changed since the hand-over. DDP writes gradients again at the end
@@ -321,15 +325,25 @@ class Steps(Joining):
         with contextlib.suppress(Error, MemoryError):
             self._wait_for_end()
 
+    def _watch_backward(self):
+        self._in_backward = True
+
+        def ended():
+            self._in_backward = False
+
+        with contextlib.suppress(RuntimeError):  # hooks may run outside of torch's own engine
+            torch.autograd.Variable._execution_engine.queue_callback(ended)
+
     def _leave_backward(self):
         """For state_dict() with overlap, in a step that backward began: the step ends if an exception
-        has ended backward. The caller then handles it."""
+        has ended backward, and the thread that trains is out of it."""
         problem = sys.exc_info()[0]
-        if problem is None:
+        if problem is None and not (self._in_backward and self._thread == threading.get_ident()):
             raise InvalidArgument(
                 "pride: state_dict() between backward and step() with overlap=True: call it after "
-                "step(), or, if backward was interrupted, in the `except` block of the interrupt")
-        self._abandon(f"rank {self._world.rank} saved its state after {problem.__name__} in backward")
+                "step(), or after an interrupt in its `except` block")
+        self._abandon(f"rank {self._world.rank} saved its state after "
+                      f"{'an interrupt' if problem is None else problem.__name__} in backward")
 
     def _note(self, report):
         self._last = {name: getattr(report, name) for name, _ in report._fields_[1:]}

@@ -370,8 +370,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
 
         Not collective. Returns copies, of one moment in whatever thread: it waits for the end of a
         step. Each rank's own momentum has the rank in its key, e.g. ``m.rank3``. With virtual
-        workers it is the state of all workers. In the ``except`` block of an exception that ended
-        backward, with ``overlap``, it ends the step that had begun.
+        workers it is the state of all workers. With ``overlap``, after an exception that ended
+        backward, it ends the step that had begun.
         """
         if self._running:
             self._leave_backward()

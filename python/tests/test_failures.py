@@ -162,7 +162,8 @@ def interrupted_in_backward(overlap):
         models.backward(model, 3)
         optimizer.step()
     except (KeyboardInterrupt, pride.CommError) as why:
-        return type(why).__name__, int(optimizer.state_dict()["state"][0]["step"])
+        what = type(why).__name__
+    return what, int(optimizer.state_dict()["state"][0]["step"])
 
 
 @pytest.mark.parametrize("overlap", [False, True])
