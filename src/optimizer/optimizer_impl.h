@@ -83,8 +83,8 @@ struct Optimizer::Impl {
   Traffic uncounted();  // since the last call
   StepReport whole_step(const Parameters& params, const Gradients& grads,
                         std::span<const bool> unused_here);
-  // An exception in a part of a step ends the step. Momentum is then half changed, and parameters if
-  // a bucket was applied.
+  // An exception in a part of a step ends the step. Momentum is then half changed, and parameters
+  // if a bucket was applied.
   template <typename Body>
   void guarded(Body&& body) {
     try {

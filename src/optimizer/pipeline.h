@@ -99,8 +99,8 @@ class Pipeline {
   // any more, and the exception of encode or exchange is thrown. If a delayed exchange fails
   // between steps, the next of these calls throws.
 
-  // After an error: no bucket of the step was applied. As after a dropped step, parameters are those
-  // before it, and momenta may have its gradient.
+  // After an error: no bucket of the step was applied. As after a dropped step, parameters are
+  // those before it, and momenta may have its gradient.
   bool has_applied_nothing() const noexcept { return !applied_; }
 
   // traffic(): of the delayed exchanges whose results were adopted.
