@@ -29,7 +29,7 @@ from ._nodes import find_nodes
 from ._outside import Outside, digests, hashes, listed_names, named
 from ._parts import SumOfParts
 from ._world import Coordinated, duration, listed, make_world, report_network
-from .errors import InvalidArgument, flag, text
+from .errors import InvalidArgument, flag, of_type, text
 
 
 @library.NOTICE
@@ -111,6 +111,11 @@ class Construction(VirtualWorkers, Steps):
         if not isinstance(params, (set, frozenset)):
             params = list(params)
             if params and isinstance(params[0], dict):
+                for g, group in enumerate(params):
+                    of_type(f"group {g}", group, dict)
+                    if "params" not in group:
+                        raise InvalidArgument(f"pride: group {g} has no 'params', only "
+                                              f"{', '.join(map(repr, group)) or 'nothing'}")
                 return [{**group, "params": plain(group["params"])} for group in params]
         return plain(params)
 

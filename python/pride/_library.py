@@ -6,7 +6,7 @@ import pathlib
 import traceback
 
 from .errors import (CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory,
-                     number, whole)
+                     number, of_type, text, whole)
 
 C_VERSION = 10
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
@@ -348,7 +348,8 @@ def make_options(method, options, groups=(), **values):
     """pride_options; `options` are the method's own, `groups` a list of Group."""
     made = Options()
     lib.pride_options_init(c.byref(made), c.sizeof(Options))
-    made.method = method.encode()
+    made.method = text("method", method)
+    of_type("options", options, dict)
     names = [str(k).encode() for k in options]
     texts = [(("no", "yes")[v] if isinstance(v, bool) else str(v)).encode()
              for v in options.values()]

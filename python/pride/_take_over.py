@@ -16,7 +16,7 @@ from ._between import keep_common
 from ._matrices import remember
 from ._steps import betas_of
 from ._tensors import is_sharded
-from .errors import InvalidArgument, number
+from .errors import InvalidArgument, number, of_type
 from .gradients import local_gradients
 from .methods import method_info
 from .optimizer import Optimizer
@@ -69,8 +69,11 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
         if name in arguments:
             raise InvalidArgument(f"pride: take_over: {name}=: rates stay in the units of the given "
                                   f"optimizer; give {name}_scale=, the factor on them")
+    of_type("take_over: model", model, torch.nn.Module)
     several = isinstance(optimizer, (list, tuple))
     every = list(optimizer) if several else [optimizer]
+    if not every:
+        raise InvalidArgument("pride: take_over: the list of optimizers is empty")
     leave_gradients_local(model)
     schedulers = list(scheduler) if isinstance(scheduler, (list, tuple)) else [scheduler]
     make = functools.partial(Optimizer, method=method)

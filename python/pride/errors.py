@@ -72,6 +72,12 @@ def text(name, value, path=False):
     return os.fsencode(value)
 
 
+def of_type(name, value, kind):
+    """Raises InvalidArgument unless the value is one of the kind, a class."""
+    if not isinstance(value, kind):
+        raise InvalidArgument(f"pride: {name} is a {type(value).__name__}, must be a {kind.__name__}")
+
+
 def without_frames(method):
     """For what users call: a traceback of an error that explains itself ends where they called."""
     @functools.wraps(method)

@@ -15,7 +15,7 @@ from ._world import MpiWorld, duration
 from ._steps import betas_of
 from ._tensors import Slot, hash_as_float32, parts_of
 from ._agreement import digest, locked
-from .errors import Error, InvalidArgument, check_one_of, flag, number, whole, without_frames
+from .errors import Error, InvalidArgument, check_one_of, flag, number, of_type, whole, without_frames
 from .methods import method_info
 
 _NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
@@ -121,7 +121,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  coordinator_secret: Union[str, "os.PathLike[str]", None] = None) -> None:
         duration(timeout)
         if replicate_mesh is not None:
-            if process_group is not None or replicate_mesh.ndim != 1:
+            if process_group is not None or getattr(replicate_mesh, "ndim", None) != 1:
                 raise InvalidArgument("pride: replicate_mesh: give a mesh of one dimension, e.g. "
                                       f"mesh['dp'], and no process_group; it is {replicate_mesh}")
             process_group = replicate_mesh.get_group()
@@ -275,7 +275,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             InvalidArgument: on all ranks, naming the ranks whose parameters differ from rank 0's.
         """
         self._usable()
-        rows = self._agree("check_replicas", None, self._hashes)
+        rows = self._agree("check_replicas", lambda: model is None or of_type(
+            "check_replicas: model", model, torch.nn.Module), self._hashes)
         self._same(rows, 0, "parameters", self._local_of)
         self._same(rows, 1, "parameters", self._node_of)
         self._check_model(model)

@@ -126,6 +126,27 @@ def test_other_arguments_are_refused_by_name(name, values):
             "method": "dlion-vote", name: value}))
 
 
+@pytest.mark.parametrize("text, call", [
+    ("model is a NoneType, must be a Module", lambda given, model: pride.take_over(given, None)),
+    ("list of optimizers is empty", lambda given, model: pride.take_over([], model)),
+    ("model is a str, must be a Module",
+     lambda given, model: pride.take_over(given, model).check_replicas("x")),
+    ("optimizer is a Linear", lambda given, model: pride.join(model).__enter__()),
+    ("group 0 has no 'params', only 'param'",
+     lambda given, model: pride.Optimizer([{"param": [model.weight]}], method="lion")),
+    ("group 1 is a list", lambda given, model: pride.Optimizer(
+        [{"params": [model.weight]}, [model.bias]], method="lion")),
+    ("replicate_mesh", lambda given, model: pride.Optimizer(
+        model.parameters(), method="lion", replicate_mesh="dp")),
+    ("shapes is a float", lambda *_: pride.step_bytes("lion", 2.5, 4)),
+    ("method = 3", lambda *_: pride.step_bytes(3, 10, 4)),
+    ("options is a str", lambda *_: pride.step_bytes("lion", 10, 4, options="h=3"))])
+def test_things_of_another_type_are_refused_by_name(text, call):
+    model = torch.nn.Linear(4, 2)
+    with pytest.raises(pride.InvalidArgument, match=text):
+        call(torch.optim.AdamW(model.parameters()), model)
+
+
 def own_frames(call):
     """Frames of the package in the traceback of a call's error."""
     try:
