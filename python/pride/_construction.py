@@ -19,7 +19,7 @@ from . import _units
 from ._assembled import deal_out
 from ._device import HOST, place_of, place_with_memory
 from ._state import ABOUT, view_state
-from ._steps import CHECKED_STEPS, Steps
+from ._steps import CHECKED_STEPS, Steps, info_of
 from ._tensors import (Slot, Table, aligned, check_memory, check_parameter, check_shards,
                        hash_as_float32, parts_of)
 from ._virtual import VirtualWorkers
@@ -29,8 +29,7 @@ from ._nodes import find_nodes
 from ._outside import Outside, digests, hashes, listed_names, named
 from ._parts import SumOfParts
 from ._world import Coordinated, duration, listed, make_world, report_network
-from .errors import InvalidArgument
-from .methods import method_info
+from .errors import InvalidArgument, flag, of_type, text
 
 
 @library.NOTICE
@@ -51,6 +50,8 @@ class Construction(VirtualWorkers, Steps):
         self._hooks = _hooks.Hooks(self)
         self._lock = threading.RLock()  # around all that reads or changes the state
         self._running = False         # a step has begun and has not ended
+        self._in_backward = False     # with overlap: backward has begun the step, and has not ended
+        self._thread = None           # the thread that calls step()
         self._joined = False          # inside pride.join(): other ranks may be out of data
         self._operation = None        # the last operation on which ranks agreed
         self._holds_common = False    # the model has the common parameters, see to_common()
@@ -69,6 +70,7 @@ class Construction(VirtualWorkers, Steps):
         self._built = None            # ids of the parameters, by group
         self._assemblies = []         # for sharded matrices that the method needs whole
         self._shard_groups = []       # process groups over which parameters are sharded
+        self._model = None            # a weak reference, if the caller named it
         self._outside: Optional[Outside] = None  # the model's other parameters, with several ranks
         self._sum_of_parts = None     # sums over the ranks that have the model's other parts
         self._matrices = Matrices()   # of a method such as dlion-muon
@@ -109,6 +111,11 @@ class Construction(VirtualWorkers, Steps):
         if not isinstance(params, (set, frozenset)):
             params = list(params)
             if params and isinstance(params[0], dict):
+                for g, group in enumerate(params):
+                    of_type(f"group {g}", group, dict)
+                    if "params" not in group:
+                        raise InvalidArgument(f"pride: group {g} has no 'params', only "
+                                              f"{', '.join(map(repr, group)) or 'nothing'}")
                 return [{**group, "params": plain(group["params"])} for group in params]
         return plain(params)
 
@@ -157,11 +164,11 @@ class Construction(VirtualWorkers, Steps):
 
     def _check_maximize(self):
         _units.check_keys(self)
-        if len({bool(group["maximize"]) for group in self.param_groups}) > 1:
+        if len({flag(f"maximize of group {g}", group["maximize"]) for g, group in enumerate(self.param_groups)}) > 1:
             raise InvalidArgument("pride: maximize differs between groups")
 
     def _first_rate(self, values):
-        return max(values.lr, method_info(self._settings["method"]).lr)
+        return max(values.lr, info_of(self._settings["method"]).lr)
 
     def _warn_once(self, text, key):
         if key not in self._warned and self._world.rank == 0:
@@ -174,6 +181,8 @@ class Construction(VirtualWorkers, Steps):
         s = self._settings
         timeout = duration(s["timeout"])
         coordinator = s["coordinator"]
+        if coordinator is not None:
+            text("coordinator", coordinator)
         if coordinator is not None and s["process_group"] is not None:
             raise InvalidArgument("pride: coordinator and process_group: give one of them")
         if s["coordinator_secret"] is not None and (coordinator is None or s["worker_name"] is None):
@@ -263,18 +272,22 @@ class Construction(VirtualWorkers, Steps):
         elif self._world.size > 1:
             self._check_start()
         if self._world.size > 1:
-            self._find_outside()
+            self._find_outside(self._model() if self._model else None)
 
     def _new_worker(self, layout, options):
         s = self._settings
         name = s["worker_name"]
         if name is None and s["certificates"] is None:
             name = f"{socket.gethostname()[:40]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        secret = s["coordinator_secret"]
+
+        def given(name, value, path=True):
+            return None if value is None else text(name, value, path)
+
         address = library.CoordinatorAddress(
-            host_port=s["coordinator"].encode(), name=name and name.encode(), notice=_warn,
-            certificates=s["certificates"] and os.fsencode(s["certificates"]),
-            secret_file=None if secret is None else os.fsencode(secret),
+            host_port=text("coordinator", s["coordinator"]), notice=_warn,
+            name=given("worker_name", name, False),
+            certificates=given("certificates", s["certificates"]),
+            secret_file=given("coordinator_secret", s["coordinator_secret"]),
             patience_ms=int(1000 * self._world.timeout.total_seconds()))
         self._world.line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
         return library.Handle("optimizer", "pride_optimizer_create_worker", self._world.line, layout,
@@ -321,9 +334,9 @@ class Construction(VirtualWorkers, Steps):
             return set()
         return {id(p) for group in self.param_groups for p in group["params"]}
 
-    def _find_outside(self):
+    def _find_outside(self, model=None):
         """Finds the model's other parameters, and which of them are equal on all ranks."""
-        self._outside = Outside(self, _ALL)
+        self._outside = Outside(self, _ALL, model)
         pairs = self._outside.pairs()
         rows = self._agree("check_replicas", None, lambda: digests(pairs))
         if len({row[2] for row in rows}) > 1:
@@ -345,6 +358,8 @@ class Construction(VirtualWorkers, Steps):
                 "No optimizer of pride's has them, so that each rank changes them by itself: give them "
                 "to pride's optimizer, or average their gradients. If each rank is meant to have its "
                 "own, call check_replicas() with a module that has not got them")
+        if model is not None and self._outside is not None:
+            self._outside.add(model)
 
 
 @atexit.register

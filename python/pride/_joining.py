@@ -143,7 +143,9 @@ class Joining(Agreement):
                         self._begin()
                         with self._all_fail():
                             self._hand_over([None] * len(unused), unused)
-                        self._finish()
+                        interrupt = self._finish()
+                        if interrupt is not None:
+                            raise interrupt
 
     def _follow(self, source):
         """Ranks without data adopt the hyper-parameters of a rank that continues."""

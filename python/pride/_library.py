@@ -6,7 +6,7 @@ import pathlib
 import traceback
 
 from .errors import (CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory,
-                     whole)
+                     number, of_type, text, whole)
 
 C_VERSION = 10
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
@@ -34,6 +34,7 @@ def _struct(name, *fields):
     begins as the size."""
     members = [(member, kind) for kind, names in fields for member in names.split()]
 
+    kinds = dict(members)
     ranges = {member: _RANGES[kind] for member, kind in members if kind in _RANGES}
 
     def begin(self, *values, **more):
@@ -44,6 +45,8 @@ def _struct(name, *fields):
     def put(self, member, value):
         if member in ranges:
             value = whole(member, value, *ranges[member])
+        elif kinds[member] is c.c_double and not isinstance(value, float):
+            value = number(member, value)
         c.Structure.__setattr__(self, member, value)
 
     # Array's are addresses and sizes of tensors, set for each gradient of a step
@@ -166,6 +169,7 @@ _FUNCTIONS = {
     "pride_optimizer_hand_over": (None, [_handle, _i32, _array, _array, _u64]),
     "pride_optimizer_step_workers": (None, [_handle, _array, _report]),
     "pride_optimizer_save_worker": (None, [_handle, _i32, _out]),
+    "pride_optimizer_routes": (None, [_handle, _text_out]),
     "pride_optimizer_note": (_string, [_handle]),
     "pride_optimizer_follow": (None, [_handle, _handle, c.POINTER(_i32)]),
     "pride_optimizer_results": (None, [_handle, _out, _sizes]),
@@ -344,7 +348,8 @@ def make_options(method, options, groups=(), **values):
     """pride_options; `options` are the method's own, `groups` a list of Group."""
     made = Options()
     lib.pride_options_init(c.byref(made), c.sizeof(Options))
-    made.method = method.encode()
+    made.method = text("method", method)
+    of_type("options", options, dict)
     names = [str(k).encode() for k in options]
     texts = [(("no", "yes")[v] if isinstance(v, bool) else str(v)).encode()
              for v in options.values()]

@@ -151,9 +151,6 @@ def _groups(optimizer, saved):
                if k not in ("params", "param_names", "matrix", ABOUT)} for g in groups]
     for g, group in enumerate(values):
         optimizer._group_values({**optimizer.defaults, **group}, g)
-        for name in ("lr", "weight_decay", "eps"):
-            if not 0 <= group.get(name, 0) < math.inf:
-                raise DataError(f"pride: load_state_dict: group {g} has {name} = {group[name]}")
     if ABOUT in groups[0]:  # else _ranks() says that the state is not pride's
         check_units(optimizer, values)
     return values

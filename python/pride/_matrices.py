@@ -21,7 +21,8 @@ class Matrices:
     def __init__(self):
         self._chosen = {}  # by id of a parameter, whether it is a matrix
         self._flags = []   # "matrix" of each group
-        self._text = ""    # a line for the log
+        self.text = ""     # a line for the log
+        self.is_said = False
 
     def choose(self, slots, new, settings, groups, is_named):
         """Decides for the new slots, beside the slots that the optimizer has."""
@@ -42,16 +43,16 @@ class Matrices:
         every = slots + new
         layout = library.make_layout([
             (slot.name, tuple(slot.param.shape), slot.group, slot.as_matrix) for slot in every])
-        forms, self._text = library.matrices_of(settings["method"], settings["options"], layout)
+        forms, self.text = library.matrices_of(settings["method"], settings["options"], layout)
         for slot, form in zip(every, forms):  # on this rank alone a word may name no tensor
-            slot.as_matrix = _as_matrix(form > 0) if self._text else library.BY_NAME
+            slot.as_matrix = _as_matrix(form > 0) if self.text else library.BY_NAME
         self._chosen = {id(slot.param): form > 0 for slot, form in zip(every, forms)
-                        } if self._text else {}
+                        } if self.text else {}
         self._flags = flags
 
     def say(self, world):
-        if self._text and world.rank == 0:
-            print(f"pride: {self._text}", file=sys.stderr, flush=True)
+        if self.text and world.rank == 0 and not self.is_said:
+            print(f"pride: {self.text}", file=sys.stderr, flush=True)
 
     def check(self, groups):
         for g, (flag, group) in enumerate(zip(self._flags, groups)):

@@ -67,18 +67,28 @@ def listed_names(names):
 class Outside:
     """The outside parameters that require a gradient, of an optimizer's models."""
 
-    def __init__(self, optimizer, owners):
-        """owners: all optimizers of pride's, which may share a model."""
+    def __init__(self, optimizer, owners, model=None):
+        """owners: all optimizers of pride's, which may share a model. model None: it is searched for
+        among all objects, without those that were frozen (gc.freeze())."""
         self._owners = owners
-        self._models = [weakref.ref(m) for m in _models_of(optimizer._own_ids())]
+        self._models = [weakref.ref(m) for m in (
+            _models_of(optimizer._own_ids()) if model is None else [model])]
         self._local, self._warned = set(), set()  # ids
+
+    def add(self, model):
+        """A model whose outside parameters are equal on all ranks now."""
+        known = {id(p) for each in self._alive() for p in _parameters(each)}
+        if not known.issuperset(map(id, _parameters(model))):
+            self._models.append(weakref.ref(model))
+
+    def _alive(self):
+        # not by bool(): a module may have a __len__, and a compiled one may have none
+        return [model for model in (each() for each in self._models) if model is not None]
 
     def pairs(self):
         """Those that must be equal on all ranks."""
         owned = self._local.union(*(optimizer._own_ids() for optimizer in list(self._owners)))
-        # not by bool(): a module may have a __len__, and a compiled one may have none
-        models = [model for model in (each() for each in self._models) if model is not None]
-        return [(name, p) for model in models if _parameters(model) for name, p in named(model)
+        return [(name, p) for model in self._alive() if _parameters(model) for name, p in named(model)
                 if p.requires_grad and id(p) not in owned]
 
     def leave(self, pairs):

@@ -1,7 +1,6 @@
 """Predicted step times: does compression pay?"""
 # SPDX-License-Identifier: Apache-2.0
 import ctypes as c
-import math
 import os
 import time
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import torch
 
 from . import _library as library
 from ._device import newton_schulz
-from .errors import InvalidArgument
+from .errors import InvalidArgument, number, whole
 
 _COPIED = 1 << 28  # bytes of a measured copy within a GPU
 _MEASURED_S = 0.1  # seconds of each measurement on a GPU, and more
@@ -84,11 +83,8 @@ def plan(params: int, backward: float, bandwidth: float, latency: float, world: 
                    cores=1 if cores is None else cores)
     _check_numbers("must be 0 or more", backward=backward, latency=latency, message=message,
                    lanes=lanes)
-    for name, value, most in (("world", world, 65535), ("lanes", lanes, 16)):
-        if not isinstance(value, int) or value > most:
-            raise InvalidArgument(
-                f"pride: plan: {name} = {value}, must be a whole number, at most {most}")
-    if isinstance(methods, str):
+    world, lanes = whole("plan: world", world, 1, 65535), whole("plan: lanes", lanes, 0, 16)
+    if not isinstance(methods, (list, tuple)) or not all(isinstance(name, str) for name in methods):
         raise InvalidArgument(f"pride: plan: methods = {methods!r}, must be a list of names")
     chosen = [library.make_options(*_parsed(name)) for name in methods]
     # unknown methods and options are refused before anything is measured
@@ -112,8 +108,7 @@ def plan(params: int, backward: float, bandwidth: float, latency: float, world: 
 
 def _check_numbers(must: str, **values):
     for name, value in values.items():
-        good = value > 0 if must == "must be above 0" else value >= 0
-        if not (good and math.isfinite(value)):
+        if number(f"plan: {name}", value, 0) == 0 and must == "must be above 0":
             raise InvalidArgument(f"pride: plan: {name} = {value}, {must} and finite")
 
 

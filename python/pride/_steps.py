@@ -3,7 +3,11 @@
 import contextlib
 import ctypes as c
 import functools
+import math
 import os
+import sys
+import threading
+import time
 
 import torch
 
@@ -16,14 +20,15 @@ from ._joining import LOOK, Joining
 from ._lane import SLICE_S
 from ._state import stepped
 from ._tensors import arrays_of, fill_array, same_bits
-from .errors import Error, InvalidArgument
+from .errors import Error, InvalidArgument, number
 from .methods import method_info
 
 CHECKED_STEPS = 2  # first steps, in which ranks compare their gradients
 _RARE = 256
+_GRACE_S = 0.5  # after a signal: a step that ends within it leaves all ranks alike
 
 
-_info = functools.lru_cache(maxsize=None)(method_info)
+info_of = functools.lru_cache(maxsize=None)(method_info)
 
 
 def betas_of(info, betas):
@@ -31,7 +36,7 @@ def betas_of(info, betas):
     own = tuple(b for b in (info.beta1, info.beta2) if b)
     if betas is None:
         return own
-    given = (betas,) if isinstance(betas, (int, float)) else tuple(betas)
+    given = tuple(betas) if isinstance(betas, (tuple, list)) or getattr(betas, "ndim", 0) else (betas,)
     if len(given) != len(own):
         raise InvalidArgument(f"pride: betas = {betas}; {info.name} has {len(own)}")
     return given
@@ -41,11 +46,12 @@ class Steps(Joining):
     """A mixin of Optimizer."""
 
     def _step(self, closure, scaler):
-        loss = None
+        loss = interrupt = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         self._usable()
+        self._thread = threading.get_ident()
         with self._lock, torch.no_grad():
             if self._between is not None:
                 self._between.before_step()
@@ -64,11 +70,13 @@ class Steps(Joining):
             if values is not None:
                 with self._all_fail():
                     self._hand_over(values, unused)
-                self._finish()
+                interrupt = self._finish()
                 if self._scaled and self._last["skipped"]:
                     amp.share_inf()
             if self._between is not None:
                 self._between.stepped()
+        if interrupt is not None:
+            raise interrupt
         return loss
 
     def _begin_whole(self, amp, unused):
@@ -174,6 +182,7 @@ class Steps(Joining):
                     with self._all_fail():
                         self._prepare()
                 self._begin()
+                self._watch_backward()
                 self._held_params = [each.param.detach() for each in self._slots]
             with self._all_fail():
                 if index in self._handed:
@@ -224,7 +233,8 @@ class Steps(Joining):
             if not self._as_handed(i):
                 raise InvalidArgument(
                     f"pride: the gradient of {self._slots[i].name} was changed after backward, "
-                    "when its exchange had begun (clipping? another backward?): use overlap=False")
+                    "when its exchange had begun (clipping? another backward? DistributedDataParallel "
+                    "without pride.local_gradients()?): use overlap=False")
 
     def _as_handed(self, index):
         """False if the gradient changed since the hand-over. DDP writes gradients again at the end
@@ -241,9 +251,10 @@ class Steps(Joining):
         return copy is not None and grad.shape == slot.shape and same_bits(grad, copy)
 
     def _finish(self):
+        """The end of a step. Returns the exception of a signal handler that ran meanwhile."""
         try:
             with self._failures():
-                report = self._wait_for_end()
+                report, interrupt = self._wait_for_end(_GRACE_S)
                 self._table.written(self._frozen, report)
         except (Error, MemoryError):
             raise
@@ -254,6 +265,7 @@ class Steps(Joining):
         self._hooks.reset()
         stepped(self)
         self._plan_checks()
+        return interrupt
 
     def _plan_checks(self):
         """With overlap ranks exchange no row before a step, and to read a gradient on a GPU would
@@ -265,16 +277,28 @@ class Steps(Joining):
                 overlap or any(slot.device.type != "cpu" for slot in self._slots)):
             self._checks_left = max(1, self._checks_left)
 
-    def _wait_for_end(self):
-        """The report of the step. The interpreter handles signals during the wait."""
-        report = library.Report()
+    def _wait_for_end(self, grace_s=0.0):
+        """The report of the step, and the exception of a signal handler that ran in the wait: the
+        step has ended within the grace since then."""
+        report = library.Report(step=-1)
         self._slots[0].place.follow(self._handle)
-        status = library.PENDING
+        status, interrupt, until = library.PENDING, None, math.inf
         while status == library.PENDING:
-            status = library.lib.pride_optimizer_finish(self._handle, int(SLICE_S * 1000), report)
+            try:
+                status = library.lib.pride_optimizer_finish(self._handle, int(SLICE_S * 1000), report)
+                if status == library.PENDING and time.monotonic() > until:
+                    raise interrupt
+            except BaseException as problem:
+                if interrupt is not None or not grace_s:
+                    raise
+                interrupt, until = problem, time.monotonic() + grace_s
+                if report.step >= 0:  # it has ended, and the status is lost
+                    status = library.OK
         self._running, self._handed, self._held, self._held_params = False, {}, {}, []
+        if interrupt is not None and status != library.OK:
+            raise interrupt
         library.check(status)
-        return report
+        return report, interrupt
 
     @contextlib.contextmanager
     def _all_fail(self):
@@ -301,6 +325,26 @@ class Steps(Joining):
         with contextlib.suppress(Error, MemoryError):
             self._wait_for_end()
 
+    def _watch_backward(self):
+        self._in_backward = True
+
+        def ended():
+            self._in_backward = False
+
+        with contextlib.suppress(RuntimeError):  # hooks may run outside of torch's own engine
+            torch.autograd.Variable._execution_engine.queue_callback(ended)
+
+    def _leave_backward(self):
+        """For state_dict() with overlap, in a step that backward began: the step ends if an exception
+        has ended backward, and the thread that trains is out of it."""
+        problem = sys.exc_info()[0]
+        if problem is None and not (self._in_backward and self._thread == threading.get_ident()):
+            raise InvalidArgument(
+                "pride: state_dict() between backward and step() with overlap=True: call it after "
+                "step(), or after an interrupt in its `except` block")
+        self._abandon(f"rank {self._world.rank} saved its state after "
+                      f"{'an interrupt' if problem is None else problem.__name__} in backward")
+
     def _note(self, report):
         self._last = {name: getattr(report, name) for name, _ in report._fields_[1:]}
         self._last["skipped"] = bool(report.skipped)
@@ -313,18 +357,16 @@ class Steps(Joining):
             self._totals["node_" + name] += getattr(self._nodes, name)
             setattr(self._nodes, name, 0)
 
-    def _group_values(self, group, number=None):
+    def _group_values(self, group, index=None):
         """The group's values in libpride's form; NaN stands for a value that the method lacks."""
-        given = _units.in_method_units(group)
-        betas = betas_of(_info(self._settings["method"]), given.pop("betas", ()))
-        given.update(zip(("beta1", "beta2"), betas))
+        where = "of a group" if index is None else f"of group {index}"
+        given = _units.in_method_units(group, where)
+        betas = betas_of(info_of(self._settings["method"]), given.pop("betas", ()))
         values = library.Group(*[float("nan")] * 5)
         for name, value in given.items():
-            value = float(value)
-            if value != value:
-                raise InvalidArgument(
-                    f"pride: {name} of {'a group' if number is None else f'group {number}'} is NaN")
-            setattr(values, name, value)
+            setattr(values, name, number(f"{name} {where}", value, 0))
+        for i, value in enumerate(betas, 1):
+            setattr(values, f"beta{i}", number(f"betas: beta{i} {where}", value, 0, 1))
         return values
 
     def _frozen_now(self):

@@ -1,20 +1,22 @@
 """pride.take_over(): one line gives a training loop one of pride's optimizers instead of its own."""
 # SPDX-License-Identifier: Apache-2.0
+import ctypes as c
 import functools
-import math
 import sys
+import weakref
 from typing import Any, List, Optional, Sequence, Union
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from . import _library as library
 from . import _units as units
 from ._between import keep_common
 from ._matrices import remember
 from ._steps import betas_of
 from ._tensors import is_sharded
-from .errors import InvalidArgument
+from .errors import InvalidArgument, number, of_type
 from .gradients import local_gradients
 from .methods import method_info
 from .optimizer import Optimizer
@@ -41,7 +43,7 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
     gradients local, or plain, which gets rank 0's parameters. DDP may also wrap the model later.
     With local steps the model has the common parameters between a step and the next forward pass
     with gradients enabled, for whatever saves it or evaluates it in ``no_grad()``. Rank 0 prints a
-    line with method, rate and bytes. If the optimizer holds a state of pride's, which its
+    line with method, rate, bytes, matrices and route. If the optimizer holds a state of pride's, which its
     ``load_state_dict()`` read, this call loads it.
 
     Args:
@@ -67,12 +69,17 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
         if name in arguments:
             raise InvalidArgument(f"pride: take_over: {name}=: rates stay in the units of the given "
                                   f"optimizer; give {name}_scale=, the factor on them")
+    of_type("take_over: model", model, torch.nn.Module)
     several = isinstance(optimizer, (list, tuple))
     every = list(optimizer) if several else [optimizer]
+    if not every:
+        raise InvalidArgument("pride: take_over: the list of optimizers is empty")
     leave_gradients_local(model)
     schedulers = list(scheduler) if isinstance(scheduler, (list, tuple)) else [scheduler]
     make = functools.partial(Optimizer, method=method)
-    made = [take(given, model, make, arguments, factors=(lr_scale, weight_decay_scale),
+    factors = tuple(None if value is None else number(f"take_over: {name}", value, 0) for name, value in (
+        ("lr_scale", lr_scale), ("weight_decay_scale", weight_decay_scale)))
+    made = [take(given, model, make, arguments, factors=factors,
                  schedulers=[s for s in schedulers if s is not None], every=every)
             for given in every]
     return made if several else made[0]
@@ -168,6 +175,8 @@ class Groups(list):
         own.defaults["lr"] = usual / groups[0][units.LR]
         own._settings["taken"] = [units.foreign(group) for group in groups]
         own.param_groups = groups
+        own._matrices.is_said = True  # in line()
+        own._model = weakref.ref(self._model)
 
     def _set(self, group, scale, decays, info, betas, own):
         decay = self._values[1]
@@ -222,11 +231,9 @@ class Groups(list):
                 if group.get(name):
                     raise InvalidArgument(f"pride: take_over: group {g} of the {kind} has {name}=True, "
                                           "which pride refuses")
-            lr = group.get("lr")
-            if isinstance(lr, (bool, str)) or not hasattr(lr, "__float__"):
-                raise InvalidArgument(f"pride: take_over: lr of group {g} is {lr!r}, must be a number")
-            if units.peak(group) != units.peak(group):
-                raise InvalidArgument(f"pride: take_over: lr of group {g} is NaN")
+            for name in ("lr", "weight_decay"):
+                number(f"take_over: {name} of group {g}", group.get(name, 0.0), 0)
+            units.peak(group)
         self._check_state()
 
     def _check_state(self):
@@ -262,14 +269,13 @@ class Groups(list):
             return group[units.LR], "as saved"
         if self._values[0] is not None:
             base = units.usual_rate(self.given)
-            if not (base and 0 < self._values[0] < math.inf):
+            if not (base and number("lr", self._values[0], 0) > 0):
                 raise InvalidArgument(f"pride: lr = {self._values[0]}, and the rate of the {self._kind} is "
                                       f"{base}: no ratio follows; both must be above 0")
             return self._values[0] / base, "given"
         if self._factors[0] is not None:
-            if not 0 < self._factors[0] < math.inf:
-                raise InvalidArgument(f"pride: take_over: lr_scale = {self._factors[0]}, must be above 0 "
-                                      "and finite")
+            if self._factors[0] == 0:
+                raise InvalidArgument("pride: take_over: lr_scale = 0, must be above 0")
             scale, why = self._factors[0], "lr_scale"
         else:
             scale, why = units.derived(self.given, group, info, own._settings["options"])
@@ -307,11 +313,14 @@ class Groups(list):
         decays = sorted({units.in_method_units(group)["weight_decay"] for group in own.param_groups})
         traffic = own.traffic()
         scale = own.param_groups[0][units.LR]
+        routes = c.c_char_p()
+        library.call("pride_optimizer_routes", own._handle, c.byref(routes))
+        more = [text for text in (own._matrices.text, routes.value.decode()) if text]
         why = self._why if scale == 1 else f"{self._why}: {scale:.4g} times the {self._kind}'s"
         return (f"pride: {own._settings['method']} takes over {self._kind}: lr {_span(rates)} ({why})"
                 f"{'' if now == rates else f', {_span(now)} now'}, "
                 f"weight decay {_span(decays)}, {traffic['mean_cost_bytes']:,.0f} bytes a step "
-                f"instead of {traffic['fp32_bytes']:,} in float32, {own._world.size} rank(s)")
+                f"instead of {traffic['fp32_bytes']:,} in float32, {own._world.size} rank(s)" + "".join(f"; {text}" for text in more))
 
 
 def _span(values):

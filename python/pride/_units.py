@@ -7,7 +7,7 @@ import re
 
 import torch
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, number
 
 ABOUT = "pride"  # the key of a saved state's texts, see _state
 LR, DECAY, BETAS, EPS = "pride_lr_scale", "pride_weight_decay_scale", "pride_betas", "pride_eps"
@@ -24,18 +24,18 @@ _HIGH = 0.1  # no rate of Adam or Lion is above: a scheduler gives the rate itse
 _FAR = 10  # times the rate that a group began with: a warning
 
 
-def in_method_units(group):
+def in_method_units(group, where="of a group"):
     """lr, weight_decay, betas and eps of the group as the method takes them."""
     made = {name: group[name] for name in ("lr", "weight_decay", "betas", "eps") if name in group}
     if LR not in group:
         return made
     for name, factor in (("lr", LR), ("weight_decay", DECAY)):
-        made[name] = float(made[name]) * group[factor]
+        made[name] = number(f"{name} {where}", made[name]) * number(f"{factor} {where}", group[factor], 0)
     if BETAS in group:
         made.pop("eps", None)
         made["betas"] = group[BETAS]
         if group[BETAS] == MOMENTUM:
-            mu = float(group[MOMENTUM])
+            mu = number(f"{MOMENTUM} {where}", group[MOMENTUM], 0, 1)
             made["betas"] = (mu * mu if group.get("nesterov", True) else mu, mu)
         if group.get(EPS) is not None:
             made["eps"] = group[EPS]
@@ -61,7 +61,7 @@ def adopt(group, values):
 
 def peak(group):
     """The highest rate that the group or a scheduler of torch's names."""
-    return max(float(group[name]) for name in ("lr", "initial_lr", "max_lr")
+    return max(number(f"{name} of a group", group[name]) for name in ("lr", "initial_lr", "max_lr")
                if group.get(name) is not None)
 
 
@@ -222,7 +222,7 @@ def check_rates(optimizer):
     """Warns of a rate far above the one that the group began with."""
     usual = float(optimizer.defaults["lr"])
     for g, group in enumerate(optimizer.param_groups):
-        rate = float(group["lr"]) * group.get(LR, 1.0)
+        rate = number("lr", group["lr"]) * group.get(LR, 1.0)
         known = max(optimizer._first_rates[g],
                     max(usual, peak({**group, "lr": 0.0})) * group.get(LR, 1.0))
         if _FAR * known < rate:

@@ -19,7 +19,7 @@ def check_setting(settings):
         return
     whole("virtual_workers", count, 1, 1024)
     for name in ("overlap", "coordinator"):
-        if settings[name]:
+        if settings[name] not in (None, False):
             raise InvalidArgument(f"pride: virtual_workers and {name}: give one of them")
 
 

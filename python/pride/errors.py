@@ -1,7 +1,9 @@
 # The exceptions of pride.
 # SPDX-License-Identifier: Apache-2.0
 import functools
+import math
 import numbers
+import os
 
 import torch
 
@@ -37,6 +39,43 @@ def whole(name, value, least, most):
         raise InvalidArgument(f"pride: {name} = {value!r}, must be a whole number from {least} to "
                               f"{most}")
     return int(value)
+
+
+def number(name, value, least=-math.inf, below=math.inf):
+    """The value as a finite float, from Python, numpy or a tensor of one value."""
+    try:
+        made = math.nan if isinstance(value, (str, bytes)) or _is_flag(value) else float(value)
+    except Exception:  # pylint: disable=broad-except
+        made = math.nan
+    if not (least <= made < below and math.isfinite(made)):
+        raise InvalidArgument(f"pride: {name} = {value!r}, must be a finite number" + (
+            "" if least == -math.inf else f", {least:g} or more") + (
+            "" if below == math.inf else f", and less than {below:g}"))
+    return made
+
+
+def _is_flag(value):
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
+
+
+def flag(name, value):
+    """The value as a bool: a text such as "no" would be true."""
+    if not _is_flag(value) and not (isinstance(value, numbers.Integral) and value in (0, 1)):
+        raise InvalidArgument(f"pride: {name} = {value!r}, must be True or False")
+    return bool(value)
+
+
+def text(name, value, path=False):
+    """A text that is not empty, or a path, as bytes."""
+    if not isinstance(value, (str, os.PathLike) if path else str) or not str(value):
+        raise InvalidArgument(f"pride: {name} = {value!r}, must be a {'path' if path else 'text'}")
+    return os.fsencode(value)
+
+
+def of_type(name, value, kind):
+    """Raises InvalidArgument unless the value is one of the kind, a class."""
+    if not isinstance(value, kind):
+        raise InvalidArgument(f"pride: {name} is a {type(value).__name__}, must be a {kind.__name__}")
 
 
 def without_frames(method):

@@ -11,7 +11,7 @@ from . import _hooks
 from ._matrices import remember
 from ._tensors import is_sharded
 from ._world import MpiWorld, current_mpi_world
-from .errors import InvalidArgument
+from .errors import InvalidArgument, of_type
 from .optimizer import Optimizer
 
 
@@ -49,6 +49,7 @@ def join(optimizer: Optimizer) -> Iterator[None]:
     Raises:
         InvalidArgument: on all ranks, if some do not enter the block.
     """
+    of_type("join: optimizer", optimizer, Optimizer)
     optimizer._usable()
     if optimizer._settings.get("node_group") is not None:
         raise InvalidArgument("pride: join() with node_group: the ranks of a node step together; "

@@ -1,11 +1,12 @@
 """The methods of this build and the bytes of their steps."""
 # SPDX-License-Identifier: Apache-2.0
+import collections.abc
 import ctypes as c
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _library as library
-from .errors import InvalidArgument, whole
+from .errors import InvalidArgument, of_type, whole
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ def method_info(name: str, world: int = 4) -> MethodInfo:
     Raises:
         InvalidArgument: there is no such method; the text lists the names.
     """
+    of_type("method", name, str)
     found = library.Method()
     library.call("pride_method_info", name.encode(), whole("world", world, 1, 65535), c.byref(found))
     options = {}
@@ -73,6 +75,7 @@ def step_bytes(method: str, shapes: Union[int, Sequence[Sequence[int]]], world: 
         vote_weights: each rank's weight; default: equal. Frames of counts grow with their sum.
     """
     shapes = [(shapes,)] if isinstance(shapes, int) else shapes
+    of_type("shapes", shapes, collections.abc.Sequence)
     world = whole("world", world, 1, 65535)
     step = whole("step", step, 0, (1 << 63) - 1)
     layout = library.make_layout([(f"p{i}", tuple(s), 0) for i, s in enumerate(shapes)])

@@ -15,7 +15,7 @@ from ._world import MpiWorld, duration
 from ._steps import betas_of
 from ._tensors import Slot, hash_as_float32, parts_of
 from ._agreement import digest, locked
-from .errors import Error, InvalidArgument, check_one_of, whole, without_frames
+from .errors import Error, InvalidArgument, check_one_of, flag, number, of_type, whole, without_frames
 from .methods import method_info
 
 _NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
@@ -121,12 +121,12 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  coordinator_secret: Union[str, "os.PathLike[str]", None] = None) -> None:
         duration(timeout)
         if replicate_mesh is not None:
-            if process_group is not None or replicate_mesh.ndim != 1:
+            if process_group is not None or getattr(replicate_mesh, "ndim", None) != 1:
                 raise InvalidArgument("pride: replicate_mesh: give a mesh of one dimension, e.g. "
                                       f"mesh['dp'], and no process_group; it is {replicate_mesh}")
             process_group = replicate_mesh.get_group()
         self._settings = dict(
-            method=method, options=dict(options or {}), process_group=process_group,
+            method=method, options=dict(options) if isinstance(options, dict) else {}, process_group=process_group,
             overlap=overlap, release_gradients=release_gradients, bucket_size=bucket_size, lanes=lanes, seed=seed,
             vote_weight=vote_weight,
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
@@ -143,6 +143,11 @@ class Optimizer(Construction, torch.optim.Optimizer):
                                       "cannot be captured in a CUDA graph")
             if differentiable:
                 raise InvalidArgument("pride: differentiable=True: a vote has no derivative")
+            if options is not None and not isinstance(options, dict):
+                raise InvalidArgument(f"pride: options = {options!r}, must be a dict of {method}'s own")
+            for name, value in (("overlap", overlap), ("release_gradients", release_gradients),
+                                ("broadcast_parameters", broadcast_parameters)):
+                flag(name, value)
             _virtual.check_setting(self._settings)
             check_one_of("on_non_finite", on_non_finite, ("raise", "skip"))
             check_one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
@@ -152,6 +157,10 @@ class Optimizer(Construction, torch.optim.Optimizer):
             whole("vote_weight", vote_weight, 1, 65535)
             whole("seed", seed, 0, (1 << 64) - 1)
             whole("lanes", lanes, 0, 16)
+            number("clip_global_norm", clip_global_norm, 0)
+            if not isinstance(node_of_rank, (list, tuple, type(None))):
+                raise InvalidArgument(f"pride: node_of_rank = {node_of_rank!r}, must be a list with a "
+                                      "number of a node for each rank")
             for node in node_of_rank or ():
                 whole("a node in node_of_rank", node, 0, (1 << 31) - 1)
             if bucket_size is not None:
@@ -266,7 +275,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             InvalidArgument: on all ranks, naming the ranks whose parameters differ from rank 0's.
         """
         self._usable()
-        rows = self._agree("check_replicas", None, self._hashes)
+        rows = self._agree("check_replicas", lambda: model is None or of_type(
+            "check_replicas: model", model, torch.nn.Module), self._hashes)
         self._same(rows, 0, "parameters", self._local_of)
         self._same(rows, 1, "parameters", self._node_of)
         self._check_model(model)
@@ -361,8 +371,11 @@ class Optimizer(Construction, torch.optim.Optimizer):
 
         Not collective. Returns copies, of one moment in whatever thread: it waits for the end of a
         step. Each rank's own momentum has the rank in its key, e.g. ``m.rank3``. With virtual
-        workers it is the state of all workers.
+        workers it is the state of all workers. With ``overlap``, after an exception that ended
+        backward, it ends the step that had begun.
         """
+        if self._running:
+            self._leave_backward()
         made = _state.state_dict(self)
         self._saved_alone = self._saved_alone or _state.lacks_others(self)
         return made

@@ -1,5 +1,6 @@
 # Arguments that do not fit into the integers of C, and what errors look like.
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import ctypes
 import traceback
 
@@ -52,6 +53,98 @@ def test_no_integer_reaches_c_cut():
             kind(**{member: value})
     with pytest.raises(pride.InvalidArgument, match="pride_comm_threads"):
         _library.call("pride_comm_threads", (1 << 32) + 1, ctypes.byref(ctypes.c_void_p()))
+
+
+NO_NUMBERS = [None, "x", "1", float("nan"), float("inf"), -1, True, 1j, [1], 10 ** 400,
+              torch.tensor(True), torch.tensor(0.5, device="meta"), torch.ones(2)]
+GOOD = [torch.tensor(0.5), torch.ones(1, dtype=torch.float64) / 2, 0.5]
+with contextlib.suppress(ImportError):
+    import numpy
+    NO_NUMBERS.append(numpy.bool_(True))
+    GOOD += [numpy.float32(0.5), numpy.array(0.5)]
+
+
+def refused(name, value, call):
+    with pytest.raises(pride.InvalidArgument) as error:
+        call()
+    assert name in str(error.value), error.value
+    assert repr(value) in str(error.value) or isinstance(value, (int, float)), error.value
+
+
+def a_step(optimizer, model):
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
+def test_what_is_no_number_is_refused_by_name(value):
+    model = torch.nn.Linear(4, 2)
+
+    def made(**more):
+        return pride.Optimizer(model.named_parameters(), **{"method": "adamw", **more})
+
+    def taken(**more):
+        return pride.take_over(torch.optim.AdamW(model.parameters(), lr=1e-3), model, **more)
+
+    for name in ("lr", "weight_decay", "eps"):
+        optimizer = made(lr=1e-3)
+        a_step(optimizer, model)
+        optimizer.param_groups[0][name] = value
+        refused(f"{name} of group 0", value, lambda: a_step(optimizer, model))
+        given = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        given.param_groups[0][name] = value
+        if name != "eps":
+            refused(f"{name} of group 0", value, lambda: pride.take_over(given, model))
+        if value is not None:
+            refused(name, value, lambda: made(**{name: value}))
+    if value is not None:
+        refused("betas", value, lambda: made(betas=(0.9, value)))
+        refused("lr_scale", value, lambda: taken(lr_scale=value))
+        refused("weight_decay_scale", value, lambda: taken(weight_decay_scale=value))
+        refused("timeout", value, lambda: made(timeout=value))
+    refused("clip_global_norm", value, lambda: made(clip_global_norm=value))
+    refused("latency", value, lambda: pride.plan(1e6, 0.1, 1e9, value))
+
+
+@pytest.mark.parametrize("value", GOOD, ids=repr)
+def test_numbers_of_other_types_are_read(value):
+    model = torch.nn.Linear(4, 2)
+    optimizer = pride.take_over(torch.optim.SGD(model.parameters(), lr=0.1), model, "adamw", lr_scale=value)
+    optimizer.param_groups[0]["weight_decay"] = value
+    a_step(optimizer, model)
+    assert optimizer.param_groups[0]["pride_lr_scale"] == 0.5
+
+
+@pytest.mark.parametrize("name, values", [
+    ("overlap", ["no", None, 2]), ("release_gradients", ["no"]), ("broadcast_parameters", ["False"]),
+    ("maximize", ["False", None]), ("options", ["tie=zero", 3]), ("method", [None, 3]),
+    ("node_of_rank", [0, "00"]), ("coordinator", [3, "", torch.ones(2)]), ("betas", [0.5])])
+def test_other_arguments_are_refused_by_name(name, values):
+    model = torch.nn.Linear(4, 2)
+    for value in values:
+        refused(name, value, lambda: pride.Optimizer(model.named_parameters(), **{
+            "method": "dlion-vote", name: value}))
+
+
+@pytest.mark.parametrize("text, call", [
+    ("model is a NoneType, must be a Module", lambda given, model: pride.take_over(given, None)),
+    ("list of optimizers is empty", lambda given, model: pride.take_over([], model)),
+    ("model is a str, must be a Module",
+     lambda given, model: pride.take_over(given, model).check_replicas("x")),
+    ("optimizer is a Linear", lambda given, model: pride.join(model).__enter__()),
+    ("group 0 has no 'params', only 'param'",
+     lambda given, model: pride.Optimizer([{"param": [model.weight]}], method="lion")),
+    ("group 1 is a list", lambda given, model: pride.Optimizer(
+        [{"params": [model.weight]}, [model.bias]], method="lion")),
+    ("replicate_mesh", lambda given, model: pride.Optimizer(
+        model.parameters(), method="lion", replicate_mesh="dp")),
+    ("shapes is a float", lambda *_: pride.step_bytes("lion", 2.5, 4)),
+    ("method = 3", lambda *_: pride.step_bytes(3, 10, 4)),
+    ("options is a str", lambda *_: pride.step_bytes("lion", 10, 4, options="h=3"))])
+def test_things_of_another_type_are_refused_by_name(text, call):
+    model = torch.nn.Linear(4, 2)
+    with pytest.raises(pride.InvalidArgument, match=text):
+        call(torch.optim.AdamW(model.parameters()), model)
 
 
 def own_frames(call):

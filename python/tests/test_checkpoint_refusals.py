@@ -96,8 +96,8 @@ DAMAGES = {"nan": "not finite", "missing key": "0.bias has no 'm'",
            "missing parameter": "0.bias has no 'm'", "no texts": "damaged",
            "whole numbers": "int32, must be torch.float32", "no world": "damaged.*world",
            "unknown kind": "damaged.*elsewhere", "format": "not of format 1",
-           "lr": "lr of group 0 is NaN", "betas": "betas", "step": "damaged.*step",
-           "negative": "group 0 has lr = -1.0", "list": "not the state of an optimizer",
+           "lr": "lr of group 0 = nan", "betas": "betas", "step": "damaged.*step",
+           "negative": "lr of group 0 = -1.0", "list": "not the state of an optimizer",
            "model": "not the state of an optimizer"}
 
 
@@ -196,7 +196,7 @@ def four_steps(overlap):
     models.train(model, optimizer, 3)
     models.backward(model, 3)
     if overlap:  # the exchange has begun
-        with pytest.raises(pride.Error, match="middle of a step"):
+        with pytest.raises(pride.Error, match="between backward and step"):
             optimizer.state_dict()
     optimizer.step()
     return ending(model, optimizer)

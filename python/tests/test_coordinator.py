@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -144,6 +145,16 @@ def test_warns_while_the_coordinator_is_out_of_reach():
                                   worker_name="a", timeout=6)
 
 
+@needs_program
+def test_a_listener_that_does_not_answer_is_named_when_the_timeout_ends():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(pride.CommError, match=f"coordinator {address}, registration of worker a: no "
+                           "answer in .* does another program listen there"):
+            pride.DistributedLion(model_of(1).parameters(), coordinator=address, worker_name="a",
+                                  timeout=2)
+
+
 class Stop(Exception):
     pass
 
@@ -229,7 +240,7 @@ def test_warns_a_worker_whose_ballots_are_always_late(coordinator):
     try:
         optimizer = pride.DistributedLion(slow.parameters(), lr=1e-2, coordinator=coordinator,
                                           worker_name="slow", timeout=60)
-        with pytest.warns(UserWarning, match="last 3 ballots of this worker.* were not counted.*late: this worker "
+        with pytest.warns(UserWarning, match="3 of the last 3 ballots of this worker.* were not counted.*late: this worker "
                           r"computes for .* s, a round takes .* s\. Take fewer samples a step.*--min-workers"):
             for _ in range(3):
                 slow(torch.ones(8, 40)).square().sum().backward()

@@ -136,7 +136,7 @@ def constructed(kind):
 
 @pytest.mark.parametrize("kind, word", [
     ("empty", "empty parameter list"), ("tensor", "iterable of Tensors"),
-    ("capturable", "capturable=True"), ("rate", ""), ("NaN", "weight_decay of group 0 is NaN"),
+    ("capturable", "capturable=True"), ("rate", ""), ("NaN", "weight_decay of group 0 = nan"),
     ("method", "dlion-vot"), *((f"bucket_size = {size}", f"bucket_size = {size}, must be a whole number")
                                for size in (0, -1, 16e6, True, 1 << 64)), ("overlap", "'overlap'"), ("lanes", "'lanes'"),
     ("equal_gradients", "'equal_gradients'"), ("on_non_finite", "'on_non_finite'"),

@@ -8,6 +8,7 @@ import socket
 import time
 
 import pytest
+import torch
 import torch.distributed as dist
 
 import models
@@ -125,7 +126,11 @@ def waiting(where, overlap):
         time.sleep(60)
     optimizer.zero_grad()
     models.backward(model, 3)
-    optimizer.step()
+    try:
+        optimizer.step()
+    except BaseException:
+        assert optimizer.state_dict()["state"][0]["step"] == 3  # no rank has applied step 4
+        raise
 
 
 @pytest.mark.parametrize("where, overlap", [("step", False), ("step", True), ("construct", False),
@@ -143,6 +148,58 @@ def test_ctrl_c_acts_within_a_second_and_the_others_end(job, where, overlap):
     assert "KeyboardInterrupt" in text or "interrupt" in text, text
     assert time.monotonic() - began < SOON
     job.signal(1, signal.SIGKILL)
+    job.close()
+
+
+def interrupted_in_backward(overlap):
+    """Ctrl-C in backward, with overlap after the step has begun; the state then."""
+    model, optimizer = make(overlap=overlap, bucket_size=1 << 20)  # one bucket
+    models.train(model, optimizer, 3)
+    if dist.get_rank() == 0:
+        model[0].register_full_backward_hook(lambda *_: ACTS["interrupt"]())
+    optimizer.zero_grad()
+    try:
+        models.backward(model, 3)
+        optimizer.step()
+    except (KeyboardInterrupt, pride.CommError) as why:
+        what = type(why).__name__
+    return what, int(optimizer.state_dict()["state"][0]["step"])
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_state_can_be_saved_after_ctrl_c_in_backward(job, overlap):
+    job = job(2, interrupted_in_backward, overlap)
+    assert job.result(0)[:2] == (None, ("KeyboardInterrupt", 3))
+    if overlap:
+        assert job.result(1)[:2] == (None, ("CommError", 3))
+    job.signal(1, signal.SIGKILL)
+    job.close()
+
+
+def interrupted_by_rank_1():
+    """With overlap, rank 1 interrupts rank 0, which waits for it, and ends its own step."""
+    pride._steps._GRACE_S = 60.0
+    model, optimizer = make(overlap=True)
+    pid = torch.tensor([os.getpid()])
+    dist.broadcast(pid, 0)
+    models.train(model, optimizer, 3)
+    if dist.get_rank() == 1:
+        model[0].register_full_backward_hook(
+            lambda *_: (time.sleep(0.3), os.kill(int(pid), signal.SIGINT)))
+    optimizer.zero_grad()
+    models.backward(model, 3)
+    try:
+        optimizer.step()
+    except KeyboardInterrupt:
+        assert dist.get_rank() == 0
+    return f"{optimizer.check_replicas():x}", int(optimizer.state_dict()["state"][0]["step"])
+
+
+def test_ctrl_c_in_a_step_that_ends_soon_leaves_all_ranks_alike(job):
+    job = job(2, interrupted_by_rank_1)
+    first, second = job.result(0), job.result(1)
+    assert first[0] is second[0] is None, (first, second)
+    assert first[1] == second[1] and first[1][1] == 4
     job.close()
 
 

@@ -3,6 +3,7 @@
 #
 # Oracle: the training without the fault.
 import contextlib
+import gc
 import warnings
 
 import pytest
@@ -243,12 +244,17 @@ def test_modules_without_bool_or_parameters(world, kind):
         assert len(said) == 1 and "rest.weight' and 1 more" in said[0]
 
 
-def adapter(late, ddp, overlap):
+def adapter(late, ddp, overlap, how="found"):
     """Warnings of training in which another parameter gets gradients, and no optimizer has it."""
     model = Two()
+    if how != "found":
+        gc.freeze()  # no search finds the model then
     model.rest.requires_grad_(not late)
     used = pride.local_gradients(DistributedDataParallel(model)) if ddp else model
-    optimizer = pride.DistributedLion(model.own.parameters(), 1e-3, timeout=30, overlap=overlap)
+    optimizer = pride.DistributedLion(model.own.parameters(), 1e-3, timeout=30, overlap=overlap) if (
+        how != "taken over") else pride.take_over(torch.optim.AdamW(model.own.parameters()), model)
+    if how == "compared":
+        optimizer.check_replicas(model)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for step in range(20):
@@ -264,6 +270,12 @@ def adapter(late, ddp, overlap):
 @pytest.mark.parametrize("late, ddp", [(False, False), (False, True), (True, False)])
 def test_a_parameter_that_no_optimizer_has_is_named_once(world, late, ddp, overlap):
     for said in world(2).run(adapter, late, ddp, overlap):
+        assert len(said) == 1 and "parameter 'rest.weight' and 1 more gets gradients" in said[0]
+
+
+@pytest.mark.parametrize("how", ["taken over", "compared"])
+def test_a_model_that_pride_was_given_is_looked_at_where_no_search_finds_it(world, how):
+    for said in world(2).run(adapter, True, False, False, how):
         assert len(said) == 1 and "parameter 'rest.weight' and 1 more gets gradients" in said[0]
 
 

@@ -171,7 +171,7 @@ MISUSES = [
     (drop_gradient, "gradient of head.weight was changed", "changed"),
     (sparse_gradient, "branches.1.weight is sparse", "sparse"),
     (other_rate, "", ""),
-    (rate_nan, "lr of group 0 is NaN", "lr of group 0 is NaN"),
+    (rate_nan, "lr of group 0 = nan", "lr of group 0 = nan"),
     (check_in_between, "check_replicas() between backward and step()", "between backward"),
     (raise_and_retry, "a second or repeated backward", "repeated backward"),
     (raise_and_close, "in the middle of backward", "closed in the middle of a step"),

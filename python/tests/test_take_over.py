@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Oracle: pride's optimizer made by hand, with rates and decays in its own units.
+import contextlib
 import copy
 import functools
+import io
 import warnings
 
 import pytest
@@ -108,6 +110,21 @@ def test_rates_follow_from_the_method(case, capfd):
     assert f"pride: {method} takes over AdamW: lr {rate:.4g} (" in capfd.readouterr().err
 
 
+def said(method):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Linear(6, 4))
+    with contextlib.redirect_stderr(io.StringIO()) as err:
+        pride.take_over(torch.optim.AdamW(model.parameters()), model, method=method)
+    return [line for line in err.getvalue().splitlines() if "network" not in line]
+
+
+@pytest.mark.parametrize("method, about_matrices", [("dlion-vote", False), ("dlion-muon", True)])
+def test_rank_0_prints_one_line_with_matrices_and_route(world, method, about_matrices):
+    lines, others = world(2).run(said, method)
+    assert len(lines) == 1 and not others, (lines, others)
+    assert "; one-shot (1 bucket)" in lines[0]
+    assert ("matri" in lines[0]) == about_matrices
+
+
 class Muon(torch.optim.Optimizer):
     """Groups as in scripts: matrices by Muon, the rest by Adam."""
 
@@ -180,9 +197,9 @@ REFUSED = {
     "decay in the gradient": (lambda m: torch.optim.Adam(m.parameters(), lr=1e-3, weight_decay=0.1),
                               {}, "Adam adds weight_decay to the gradient"),
     "no rate": (lambda m: _with(torch.optim.AdamW(m.parameters()), lr=None), {},
-                "lr of group 0 is None, must be a number"),
+                "lr of group 0 = None, must be a finite number"),
     "a text": (lambda m: _with(torch.optim.AdamW(m.parameters()), lr="1e-3"), {},
-               "lr of group 0 is '1e-3', must be a number"),
+               "lr of group 0 = '1e-3', must be a finite number"),
     "a rate": (lambda m: torch.optim.AdamW(m.parameters()), {"lr": 1e-3}, "give lr_scale="),
     "a graph's optimizer": (lambda m: _with(torch.optim.AdamW(m.parameters()), capturable=True), {},
                             "capturable=True"),
@@ -423,6 +440,36 @@ def trained_through_all():
 def test_a_forward_pass_with_gradients_is_training_however_it_is_called(world):
     for got, expected in world(2).run(trained_through_all):
         assert {how for how in CALLS if got[how] != expected} == set()
+
+
+def trained_compiled(how):
+    """Local steps of a model that torch.compile has compiled, and those of a plain one."""
+    model = mlp()
+    compiled = functools.partial(torch.compile, backend="eager")  # the hooks are dynamo's matter
+    used = compiled(model) if how == "before" else model
+    optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), lr=3e-2, weight_decay=0.0),
+                                used, method="local-vote", options={"h": 4}, lr_scale=1 / 3)
+    if how == "after":
+        used = compiled(model)
+    elif how == "a part":
+        model[0] = compiled(model[0])
+    seen = []
+    for step in range(6):
+        optimizer.zero_grad()
+        used(batch(step)[0]).square().mean().backward()
+        optimizer.step()
+        seen.append(bits(model.parameters()))
+        with torch.no_grad():
+            used(batch(0)[0])
+        assert bits(model.parameters()) == seen[-1]  # the common ones
+    return seen, trained_through("the model")
+
+
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="this torch has no torch.compile")
+@pytest.mark.parametrize("how", ["before", "after", "a part"])
+def test_a_compiled_model_has_the_common_parameters_between_local_steps(world, how):
+    (seen, expected), (other, _) = world(2).run(trained_compiled, how)
+    assert seen == other and seen[-1] == expected
 
 
 def test_one_cycle_changes_betas_that_are_not_followed_with_a_warning():

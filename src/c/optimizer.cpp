@@ -294,6 +294,19 @@ int pride_optimizer_step_workers(pride_optimizer* optimizer, const pride_array* 
   });
 }
 
+int pride_optimizer_routes(const pride_optimizer* optimizer, const char** text) {
+  thread_local std::string routes;
+  return guarded([&] {
+    given(text, "text") = "";
+    routes.clear();
+    for (const auto& [name, n] : idle(optimizer).routes()) {
+      routes += pride::concat(routes.empty() ? "" : ", ", name, " (", n,
+                              n == 1 ? " bucket)" : " buckets)");
+    }
+    *text = routes.c_str();
+  });
+}
+
 const char* pride_optimizer_note(const pride_optimizer* optimizer) {
   return optimizer ? optimizer->note.c_str() : "";
 }

@@ -16,6 +16,7 @@
 #include "coord/coordinator.h"
 #include "coord/grace.h"
 #include "coord/journal.h"
+#include "coord/lost_ballots.h"
 #include "coord/open_round.h"
 #include "coord/registrations.h"
 #include "coord/shadow.h"
@@ -46,8 +47,8 @@ struct Worker {
   std::shared_ptr<Upload> ballot, parameters;
   std::int64_t late_round = -1, refused_round = -1;
   std::optional<Time> ballot_at;  // when its last ballot came
-  int lost = 0;                   // consecutive ballots that were not counted
-  std::string lost_reason;        // of the last one
+  LostBallots lost;
+  std::string lost_because;  // of the last lost one
   std::optional<Waiter> waiter;
   std::uint64_t counted = 0, late = 0, refused = 0, bytes_in = 0, bytes_out = 0;
   int weight = 1;
@@ -159,6 +160,7 @@ struct Coordinator::Impl {
   void count_late(int number, std::int64_t round, Time time, bool has_voted);
   std::string late_reason(int number);
   void count_lost(int number, const std::string& why);
+  std::string lost_warning(int number) const;
   std::optional<VoteReply> settled_vote(int number, std::int64_t round, Time time, bool is_checked);
   VoteReply begin_vote(const VoteRequest& request, int number,
                        std::shared_ptr<const Upload>& frames);

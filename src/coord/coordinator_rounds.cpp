@@ -148,7 +148,7 @@ void Impl::report(Closing& round) {
       continue;
     }
     ++at(ballot.number).counted;
-    at(ballot.number).lost = 0;
+    at(ballot.number).lost.add(false);
     ++ballots_counted;
     report.voters.push_back({ballot.number, name_of(ballot.number), round.weights[i],
                              Seconds(now - ballot.arrived), agreement, ballot.loss});

@@ -51,7 +51,7 @@ Status Coordinator::status(Time now) const {
            .bytes_out = worker.bytes_out,
            .agreement = impl_->learned.agreement(number),
            .loss = worker.loss,
-           .warning = worker.live && worker.lost >= kMostLost ? worker.lost_reason : ""};
+           .warning = worker.live && worker.lost.is_many() ? impl_->lost_warning(number) : ""};
     if (worker.seen) one.silent = std::max(Seconds(0), Seconds(now - *worker.seen));
   }
   return status;

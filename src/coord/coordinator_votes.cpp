@@ -137,13 +137,16 @@ std::string Impl::late_reason(int number) {
                 n_live, ", or let it take fewer samples a step");
 }
 
-// A ballot that was not counted. Once several in a row are lost, the worker trains for nothing.
 void Impl::count_lost(int number, const std::string& why) {
   Worker& worker = at(number);
-  if (++worker.lost < kMostLost) return;
-  worker.lost_reason = concat("worker ", name_of(number), ": its last ", worker.lost,
-                              " ballots were not counted, the last one because: ", why);
-  if (worker.lost == kMostLost) observer.on_warning(worker.lost_reason);
+  worker.lost_because = why;
+  if (worker.lost.add(true)) observer.on_warning(lost_warning(number));
+}
+
+std::string Impl::lost_warning(int number) const {
+  const Worker& worker = workers[static_cast<std::size_t>(number)];
+  return concat("worker ", name_of(number), ": ", worker.lost.share(),
+                " ballots were not counted, the last one because: ", worker.lost_because);
 }
 
 // The reply to a ballot that needs no check; not set: it needs one.

@@ -23,7 +23,6 @@ inline constexpr std::string_view kNotYetValid = "is not valid before ", kExpire
 
 // Reasons of ballots that were not counted.
 inline constexpr std::string_view kLate = "late", kLongAgo = "the round closed long ago";
-inline constexpr int kMostLost = 3;  // ballots in a row before a warning
 
 // The client adds where this worker's secret is.
 inline constexpr std::string_view kOtherSecret = "belongs to a worker with another secret";

@@ -83,13 +83,15 @@ struct Optimizer::Impl {
   Traffic uncounted();  // since the last call
   StepReport whole_step(const Parameters& params, const Gradients& grads,
                         std::span<const bool> unused_here);
-  // An exception in a part of a step ends the step. Momentum and parameters are then half changed.
+  // An exception in a part of a step ends the step. Momentum is then half changed, and parameters
+  // if a bucket was applied.
   template <typename Body>
   void guarded(Body&& body) {
     try {
       body();
     } catch (const std::exception& e) {
       in_step = false;
+      is_whole = is_whole || pipeline->has_applied_nothing();
       refusal = e.what();
       leave();
       throw;

@@ -102,7 +102,11 @@ StateDict Optimizer::save(int worker) const {
 
 StateDict Optimizer::Impl::save(int worker) {
   PRIDE_CHECK(!in_step, "optimizer: save() in the middle of a step");
-  PRIDE_CHECK(refusal.empty() || is_whole, "optimizer: save() after a step that failed: ", refusal);
+  PRIDE_CHECK(
+      refusal.empty() || is_whole,
+      "optimizer: save() after a step that failed when a part of it was applied, so that ranks "
+      "may differ: go on from the last state that was saved. The step failed because: ",
+      refusal);
   complete();
   StateDict state;
   state.scalars = {{"version", std::to_string(kStateVersion)},

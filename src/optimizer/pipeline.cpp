@@ -72,6 +72,7 @@ void Pipeline::begin(StepContext& ctx, View params, GradientView grads, bool hol
   ctx_ = &ctx;
   ctx.grad_scale = 1;
   protocol_ = method_.protocol(ctx);
+  applied_ = delay_ > 0 || protocol_.own_parameters;
   params_ = params;
   grads_ = grads;
   hold_ = hold;
@@ -241,6 +242,7 @@ void Pipeline::keep_error(std::exception_ptr error) {
 }
 
 void Pipeline::apply(std::size_t bucket) {
+  applied_ = true;
   const Stopwatch watch(timing_.apply_s);
   const Flight& flight = flight_of(bucket);
   if (keep_results_) keep_results_(flight);

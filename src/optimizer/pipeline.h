@@ -91,6 +91,10 @@ class Pipeline {
   // any more, and the exception of encode or exchange is thrown. If a delayed exchange fails
   // between steps, the next of these calls throws.
 
+  // After an error: no bucket of the step was applied. As after a dropped step, parameters are
+  // those before it, and momenta may have its gradient.
+  bool has_applied_nothing() const noexcept { return !applied_; }
+
   // traffic(): of the delayed exchanges whose results were adopted.
   bool has_delay() const noexcept { return delay_ > 0; }
   const Traffic& traffic() const noexcept { return traffic_; }
@@ -186,6 +190,7 @@ class Pipeline {
   std::condition_variable changed_;
   std::vector<char> ready_;  // encoded, may be exchanged
   std::vector<char> done_;   // exchanged
+  bool applied_ = true;      // some of the step, or it cannot be said
   bool failed_ = false;      // nothing further will be exchanged
   bool quit_ = false;
   std::exception_ptr error_;  // the first

@@ -184,7 +184,15 @@ class ProgressLine final : public Observer {
   bool line_open_ = false;
 };
 
+// Lines that are no progress: the run's files, or its coordinator.
+class Notices final : public Observer {
+ public:
+  void on_notice(const std::string& text) override { std::fprintf(stderr, "%s\n", text.c_str()); }
+};
+
 }  // namespace
+
+std::shared_ptr<Observer> notices() { return std::make_shared<Notices>(); }
 
 std::shared_ptr<Observer> progress_line() { return std::make_shared<ProgressLine>(); }
 

@@ -19,6 +19,7 @@
 #include "train/files.h"
 #include "train/hex.h"
 #include "train/io/folder_lock.h"
+#include "train/io/growing_file.h"
 #include "train/process.h"
 #include "train/run_folder.h"
 
@@ -122,10 +123,9 @@ class JsonLines final : public Observer {
     PRIDE_CHECK(!plan.options.out.empty(), "json_lines: options.out names no folder");
     plan_ = &plan;
     if (start.finished) return;
-    out_ = std::ofstream();
     file_ = fs::path(plan.options.out) / "metrics.jsonl";
     write_file(file_, start.step > 0 ? kept_metrics(file_, start.step) : "");
-    out_.open(file_, std::ios::app);
+    out_.open(file_);
   }
 
   void on_step(const WorldStep& step) override {
@@ -157,16 +157,15 @@ class JsonLines final : public Observer {
 
  private:
   void write(const nlohmann::ordered_json& record) {
-    out_ << record.dump() << '\n' << std::flush;
-    if (!out_ || !fs::exists(file_)) {
-      throw DataError(concat(
-          file_.string(), out_ ? ": it was removed while the run wrote there" : ": cannot write"));
+    out_.add(record.dump() + '\n');
+    if (!fs::exists(file_)) {
+      throw DataError(concat(file_.string(), ": it was removed while the run wrote there"));
     }
   }
 
   const TrainPlan* plan_ = nullptr;
   fs::path file_;
-  std::ofstream out_;
+  GrowingFile out_;
 };
 
 }  // namespace
@@ -233,7 +232,7 @@ Observers observers_for(const TrainOptions& options) {
   Observers observers;
   if (!options.out.empty()) observers.push_back(json_lines());
   if (!options.tensorboard.empty()) observers.push_back(tensorboard_events());
-  if (!options.quiet) observers.push_back(progress_line());
+  observers.push_back(options.quiet ? notices() : progress_line());
   return observers;
 }
 

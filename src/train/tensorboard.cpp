@@ -10,10 +10,10 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "pride/error.h"
 #include "pride/train/observer.h"
+#include "train/io/growing_file.h"
 #include "train/run_folder.h"
 
 namespace pride::train {
@@ -106,7 +106,7 @@ class Events final : public Observer {
       for (const fs::path& file : event_files_in(o.tensorboard)) fs::remove(file);
     }
     file_ = fresh_file(o.tensorboard);
-    out_ = std::ofstream(file_, std::ios::binary);
+    out_.open(file_);
     record(event(0, bytes_field(3, "brain.Event:2")));  // file_version
     if (start.step > 0) {
       // SessionLog { START = 1 }: later steps of earlier files are void
@@ -150,13 +150,11 @@ class Events final : public Observer {
   // uint64 length, its checksum, the bytes, their checksum
   void record(const std::string& event) {
     const std::string length = raw(static_cast<std::uint64_t>(event.size()));
-    out_ << length << raw(masked(crc32c(length))) << event << raw(masked(crc32c(event)))
-         << std::flush;
-    if (!out_) throw DataError(concat(file_.string(), ": cannot write"));
+    out_.add(length + raw(masked(crc32c(length))) + event + raw(masked(crc32c(event))));
   }
 
   fs::path file_;
-  std::ofstream out_;
+  GrowingFile out_;
 };
 
 }  // namespace

@@ -60,7 +60,7 @@ TrainResult Worker::run() {
       break;
     }
     add(step);
-    notify([&](Observer& observer) { observer.on_step(step); });
+    record([&](Observer& observer) { observer.on_step(step); });
     check_skips(step);
     stop = step.interrupted();
     if (is_due(o.eval_every, before, step.step) && !stop) evaluate_now();
@@ -70,6 +70,7 @@ TrainResult Worker::run() {
   }
   result_.interrupted = optimizer_.steps_done() < plan_.steps;
   finish();
+  if (failure_) std::rethrow_exception(failure_);
   return std::move(result_);
 }
 
@@ -237,22 +238,23 @@ void Worker::evaluate_now() {
   const double seconds = seconds_since(start);
   result_.evaluation_s += seconds;
   if (result_.start.finished) return;  // the records have this evaluation
-  notify([&](Observer& observer) { observer.on_eval(last_eval_, result_.metrics, seconds); });
+  record([&](Observer& observer) { observer.on_eval(last_eval_, result_.metrics, seconds); });
 }
 
-// Only the last checkpoint of a run must succeed.
+// Only the last checkpoint of a run must succeed; its results come first.
 void Worker::save_now(bool is_last) {
   if (lock_) lock_->check();
   std::optional<double> loss;
   if (evaluated() && has_fact(result_.metrics, "loss")) loss = number_of(result_.metrics, "loss");
   with_common([&] {
-    try {
+    const auto save = [&] {
       save_checkpoint(*control_, plan_, kept(tensors_.parameters()), feeds_[0].ahead(), loss);
+    };
+    if (is_last) return at_end(save);
+    try {
+      save();
     } catch (const DataError& error) {  // on all ranks
-      if (is_last) throw;
-      notify([&](Observer& observer) {
-        observer.on_notice(concat("warning: ", error.what(), "; the run goes on"));
-      });
+      warn(error);
     }
   });
 }
@@ -281,9 +283,9 @@ void Worker::finish() {
   if (result_.steps_run > 0) result_.metrics.emplace_back("train_loss", last_loss_);
   if (lock_) {
     lock_->check();
-    save_model(plan_.options.out, *plan_.task, kept(tensors_.parameters()));
+    at_end([&] { save_model(plan_.options.out, *plan_.task, kept(tensors_.parameters())); });
   }
-  notify([&](Observer& observer) { observer.on_end(result_); });
+  for (const auto& observer : observers_) at_end([&] { observer->on_end(result_); });
 }
 
 TrainResult train_rank(Communicator& comm, const TrainPlan& plan, const Observers& observers) {

@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pride/torch/module_tensors.h"
@@ -18,6 +20,7 @@
 #include "pride/train/trainer.h"
 #include "train/feed.h"
 #include "train/io/folder_lock.h"
+#include "train/io/growing_file.h"
 #include "train/participation.h"
 #include "train/personal.h"
 
@@ -38,6 +41,31 @@ class Worker {
   template <typename Call>
   void notify(const Call& call) {
     for (const auto& observer : observers_) call(*observer);
+  }
+  // Adds to the records of the run, which goes on if that fails.
+  template <typename Call>
+  void record(const Call& call) {
+    for (const auto& observer : observers_) {
+      try {
+        call(*observer);
+      } catch (const NotRecorded& error) {
+        if (!std::exchange(told_of_records_, true)) warn(error);
+      }
+    }
+  }
+  void warn(const DataError& error) {
+    notify([text = concat("warning: ", error.what(), "; the run goes on")](Observer& observer) {
+      observer.on_notice(text);
+    });
+  }
+  // What ends a run badly once its results are out: run() throws it.
+  template <typename Body>
+  void at_end(const Body& body) {
+    try {
+      body();
+    } catch (const DataError&) {
+      if (!failure_) failure_ = std::current_exception();
+    }
   }
   // Workers of this rank: one, or all virtual workers.
   int n_players() const { return std::max(1, plan_.options.virtual_workers); }
@@ -96,6 +124,8 @@ class Worker {
   int skips_in_a_row_ = 0;
   std::string skip_reason_;  // of the last step; empty: not skipped
   double last_loss_ = 0;     // mean over the ranks
+  bool told_of_records_ = false;
+  std::exception_ptr failure_;  // the first of at_end()
 };
 
 }  // namespace pride::train

@@ -75,6 +75,9 @@ static void non_finite(pride_comm* comm, void* shared) {
     CHECK_OK(step_of(&m));
     CHECK_EQUAL(1, m.report.skipped);
     CHECK_TEXT(pride_optimizer_note(m.optimizer), "'b' on rank 1");
+    const char* routes = NULL;
+    CHECK_OK(pride_optimizer_routes(m.optimizer, &routes));
+    CHECK_TEXT(routes, " bucket");
     CHECK(memcmp(before, m.params, sizeof before) == 0);
     m.grads[330] = 0;
     CHECK_OK(step_of(&m));

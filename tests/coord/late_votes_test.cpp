@@ -107,7 +107,7 @@ TEST_F(LateVotes, OfASlowWorkerAreAWarningWithBothTimes) {
   };
   const auto warnings = [&] {
     return std::ranges::count_if(rig->seen.log, [](const std::string& line) {
-      return line.starts_with("warning worker bob: its last 3 ballots were not counted") &&
+      return line.starts_with("warning worker bob: 3 of the last 3 ballots were not counted") &&
              line.find(" s for a ballot, a round takes ") != std::string::npos &&
              line.find("--min-workers to 2") != std::string::npos;
     });
@@ -117,10 +117,33 @@ TEST_F(LateVotes, OfASlowWorkerAreAWarningWithBothTimes) {
   EXPECT_EQ(rig->status().workers[1].warning, "");
   slow(2);
   EXPECT_EQ(warnings(), 1) << "once";
-  EXPECT_TRUE(has(rig->status().workers[1].warning, "its last 4 ballots"));
-  rig->vote({.number = 1, .round = next}, replica->hash());
-  round();
-  EXPECT_EQ(rig->status().workers[1].warning, "");
+  EXPECT_TRUE(has(rig->status().workers[1].warning, "4 of the last 4 ballots"));
+  const auto counted = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      rig->vote({.number = 1, .round = next}, replica->hash());
+      round();
+    }
+  };
+  counted(6);
+  EXPECT_EQ(rig->status().workers[1].warning, "") << "two of eight";
+  slow(3);
+  EXPECT_EQ(warnings(), 1) << "not again before eight in a row were counted";
+}
+
+// Two ballots of three are lost, and never three in a row.
+TEST_F(LateVotes, OfAWorkerThatIsCountedNowAndThenAreAWarning) {
+  start(Seconds(0));
+  for (int i = 0; i < 4; ++i) {
+    if (i % 3 == 2) rig->vote({.number = 1, .round = next}, replica->hash());
+    round();
+    if (i % 3 != 2) rig->vote({.number = 1, .round = next - 1}, 0);
+  }
+  EXPECT_EQ(std::ranges::count_if(rig->seen.log,
+                                  [](const std::string& line) {
+                                    return line.starts_with("warning worker bob: 3 of the last 4 ");
+                                  }),
+            1);
+  EXPECT_TRUE(has(rig->status().workers[1].warning, "3 of the last 4 ballots"));
 }
 
 TEST_F(LateVotes, WithABallotMakeTheGraceWindowLonger) {

@@ -23,8 +23,8 @@ typedef struct pride_coordinator_address {
   const char* secret_file;  /* identifies the worker after a restart; NULL: it is a new worker */
   int64_t patience_ms;      /* time during which a failed call is repeated; above 0 */
   /* NULL, or called with a line for the user while the coordinator cannot be reached (after 5 s,
-   * then every 10 s), and once three ballots in a row were not counted, on the thread that waits.
-   * Valid until pride_coordinator_destroy(). */
+   * then every 10 s), and once three of the last eight ballots were not counted, on the thread that
+   * waits. Valid until pride_coordinator_destroy(). */
   void (*notice)(void* user, const char* text);
   void* user; /* first argument of notice */
 } pride_coordinator_address;

@@ -147,6 +147,9 @@ PRIDE_API int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout
                                      pride_report* report);
 /* Why the last step was skipped, or a device's warning; valid until the next step. */
 PRIDE_API const char* pride_optimizer_note(const pride_optimizer* optimizer);
+/* The routes of the next step and their numbers of buckets, as "sharded (3 buckets)"; "": one rank.
+ * Valid until the thread's next call of this function. Since PRIDE_C_VERSION 10. */
+PRIDE_API int pride_optimizer_routes(const pride_optimizer* optimizer, const char** text);
 
 /* For processes that divide a model: each has the optimizer of its part, all hold all parameters.
  * Results of a step, about a bit per parameter, then travel instead of parameters. follow takes the

@@ -32,7 +32,8 @@ struct CoordinatorAddress {
   std::chrono::milliseconds patience{600'000};
 
   // Called with a line for the user while the coordinator cannot be reached (after 5 s, then every
-  // 10 s), and once three ballots in a row were not counted. The thread that waits calls it.
+  // 10 s), and once three of the last eight ballots were not counted. The thread that waits calls
+  // it.
   std::function<void(const std::string&)> on_notice = {};
 };
 

@@ -114,12 +114,14 @@ struct TrainResult {
   }
 };
 
-// Called on rank 0 by the training thread. An exception ends the run.
+// Called on rank 0 by the training thread. An exception ends the run; from on_end() once all
+// observers were called.
 class Observer {
  public:
   virtual ~Observer() = default;
 
-  // Called with a line for the user while the run waits for a coordinator that it cannot reach.
+  // Called with a line for the user: the run waits for a coordinator that it cannot reach, or
+  // cannot write a checkpoint or a record.
   virtual void on_notice(const std::string&) {}
   // Called right before the first step. The plan lives until on_end() has returned.
   virtual void on_start(const TrainPlan&, const RunStart&) {}
@@ -134,6 +136,9 @@ using Observers = std::vector<std::shared_ptr<Observer>>;
 // options.log_every steps; and lines about the data, the run, evaluations and the method's
 // decisions.
 std::shared_ptr<Observer> progress_line();
+
+// Only notices, on standard error.
+std::shared_ptr<Observer> notices();
 
 // metrics.jsonl and summary.json in options.out. on_start() throws InvalidArgument if it is empty.
 std::shared_ptr<Observer> json_lines();

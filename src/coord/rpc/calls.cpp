@@ -16,7 +16,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstWait{100};
 constexpr milliseconds kLongestWait{1000};
-constexpr milliseconds kSlice{100};  // until a pause sees stop()
+constexpr milliseconds kLeast{2000};  // of an attempt: a TLS handshake on a busy machine
+constexpr milliseconds kSlice{100};   // until a pause sees stop()
 
 grpc::ChannelArguments channel_arguments() {
   grpc::ChannelArguments arguments;
@@ -56,6 +57,12 @@ constexpr const char* kCutShort = "tcp handshaker shutdown";
 
 std::string reason_of(const grpc::Status& status, bool answered) {
   std::string why = status.error_message();
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return answered
+               ? "it no longer answers: it is stopped or overloaded, or the network is cut"
+               : "it does not answer: does another program listen there? Is it stopped? Does a "
+                 "firewall block it?";
+  }
   if (why.find("certificate verify failed") != why.npos) {
     return "its certificate is not of this project's CA, or has expired";
   }
@@ -137,11 +144,18 @@ void Calls::resume() {
   stopped_ = nullptr;
 }
 
+milliseconds Calls::deadline_of(const Tries& tries, milliseconds most) const {
+  if (answered_ && most >= kLong) return most;
+  const auto tried = std::chrono::duration_cast<milliseconds>(Clock::now() - tries.began);
+  return std::min(most, std::max(kLeast, patience_ - tried));
+}
+
 void Calls::wait_after(const grpc::Status& status, Tries& tries) {
   if (is_stopped()) return;  // the next attempt throws
   const std::string where = concat("coordinator ", host_port_, ", ", tries.what, ": ");
   if (is_final(status)) throw CommError(where + reason_of(status, answered_));
-  if (tries.reason.empty() || status.error_message().find(kCutShort) == std::string::npos) {
+  if (tries.reason.empty() || (status.error_message().find(kCutShort) == std::string::npos &&
+                               status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED)) {
     tries.reason = reason_of(status, answered_);
   }
   const Clock::time_point now = Clock::now();

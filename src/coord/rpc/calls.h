@@ -21,6 +21,9 @@ namespace pride::coord {
 
 using Stub = CoordinatorCalls::Stub;
 
+inline constexpr std::chrono::seconds kShort{20};  // deadline of a call that carries little
+inline constexpr std::chrono::seconds kLong{120};  // of a call with a chunk: 70 kbit/s are enough
+
 // The credentials of a worker's side. Throws InvalidArgument if files of the folder are missing or
 // wrong.
 std::shared_ptr<grpc::ChannelCredentials> worker_credentials(const std::string& folder);
@@ -35,7 +38,9 @@ class Calls {
         std::chrono::milliseconds patience, Notice notice);
 
   // Repeats the call, each attempt with this deadline, until there is a reply. Throws CommError,
-  // naming the coordinator and `what`, if the patience ends or the coordinator refuses.
+  // naming the coordinator and `what`, if the patience ends or the coordinator refuses. The
+  // patience also ends an attempt, except a kLong one after the first reply: a chunk may take
+  // longer.
   template <typename Request, typename Reply>
   Reply call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
              const Request& request, const std::string& what, std::chrono::milliseconds deadline);
@@ -59,6 +64,7 @@ class Calls {
   }
 
   Traffic traffic() const;
+  std::chrono::milliseconds patience() const { return patience_; }
   const std::string& host_port() const { return host_port_; }
 
  private:
@@ -88,6 +94,7 @@ class Calls {
     int failed = 0;
     std::string reason = {};  // the last known reason of a failed attempt
   };
+  std::chrono::milliseconds deadline_of(const Tries& tries, std::chrono::milliseconds most) const;
   void wait_after(const grpc::Status& status, Tries& tries);
   void count_sent(std::size_t bytes);
   void count_received(std::size_t bytes);
@@ -132,7 +139,7 @@ Reply Calls::call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Reque
                   std::chrono::milliseconds deadline) {
   for (Tries tries{.what = what};;) {
     Reply reply;
-    const grpc::Status status = attempt(method, request, what, deadline, reply);
+    const grpc::Status status = attempt(method, request, what, deadline_of(tries, deadline), reply);
     if (status.ok()) {
       answered_ = true;
       return reply;

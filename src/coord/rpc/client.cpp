@@ -18,12 +18,10 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr std::size_t kChunk = std::size_t{1} << 20;
-constexpr auto kShort = 20s;  // deadline of a call that carries little
-constexpr auto kLong = 120s;  // of a call with a chunk: 70 kbit/s are enough
-constexpr auto kLeave = 1s;   // of the last call
+constexpr auto kLeave = 1s;  // deadline of the last call
 constexpr auto kMoment = 100ms;
-constexpr auto kAskAgainFor = 90s;  // wait after too many registrations
-constexpr auto kPoll = 5s;          // wait of one call for a round
+constexpr auto kAskAgainFor = 90s;               // wait after too many registrations
+constexpr std::chrono::milliseconds kPoll = 5s;  // longest wait of one call for a round
 
 std::size_t chunks_of(std::size_t total) { return (total + kChunk - 1) / kChunk; }
 
@@ -311,8 +309,9 @@ WaitRoundReply Client::wait_for(std::int64_t round, bool abstains) {
   WaitRoundRequest request;
   request.set_round(round);
   request.set_abstains(abstains);
-  request.set_wait_ms(static_cast<std::uint32_t>(std::chrono::milliseconds(kPoll).count()));
-  WaitRoundReply reply = ask(&Stub::WaitRound, request, what, kPoll + kShort);
+  const auto wait = std::min(kPoll, calls_.patience() / 2);  // the patience ends a call
+  request.set_wait_ms(static_cast<std::uint32_t>(wait.count()));
+  WaitRoundReply reply = ask(&Stub::WaitRound, request, what, wait + kShort);
   refuse(what, reply.refused());
   return reply;
 }
@@ -345,13 +344,11 @@ CoordinatorVote Client::wait(std::int64_t round) {
   }
 }
 
-// Of a ballot that began at that time. If several in a row are lost, this worker trains for
-// nothing.
+// Of a ballot that began at that time.
 void Client::count_lost(std::int64_t round, const CoordinatorVote& vote, Clock::time_point began) {
   using Seconds = std::chrono::duration<double>;
   const auto before = std::exchange(round_ended_, Clock::now());
-  lost_ = vote.counted ? 0 : lost_ + 1;
-  if (lost_ != kMostLost) return;
+  if (!lost_.add(!vote.counted)) return;
   std::string why = vote.why_not;
   if (before && (why == kLate || why == kLongAgo)) {
     const auto rounds = static_cast<double>(std::max<std::int64_t>(vote.open_round - round, 1));
@@ -364,7 +361,7 @@ void Client::count_lost(std::int64_t round, const CoordinatorVote& vote, Clock::
            "itself the window is at most --most-grace) or --min-workers with all workers";
     why = text.str();
   }
-  calls_.notice(concat("the last ", lost_, " ballots of this worker, up to round ", round,
+  calls_.notice(concat(lost_.share(), " ballots of this worker, up to round ", round,
                        ", were not counted, the last one because: ", why));
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "coord/lost_ballots.h"
 #include "coord/rpc/calls.h"
 #include "pride/coord/client.h"
 
@@ -76,7 +77,7 @@ class Client final : public CoordinatorClient {
   std::string run_;  // encoded; empty before join()
   std::uint32_t vote_weight_ = 1;
   RunLength length_;  // this and the next two are used only by the worker's thread
-  int lost_ = 0;      // consecutive ballots that were not counted
+  LostBallots lost_;
   std::optional<Clock::time_point> round_ended_;
   std::mutex registering_;  // one thread at a time renews the session for all
   std::mutex mutex_;        // guards the members below, except beats_

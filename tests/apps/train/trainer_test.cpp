@@ -1,9 +1,13 @@
 // pride::train as a library: a task, a model and an observer of the caller's own.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "apps/io/temp_folder.h"
@@ -142,7 +146,9 @@ class Blocks final : public Observer {
     if (step.step == from_) std::ofstream(folder_) << "full";
   }
   void on_notice(const std::string& text) override { notices += text + "\n"; }
+  void on_end(const TrainResult& result) override { ended_after = result.steps; }
   std::string notices;
+  std::int64_t ended_after = -1;
 
  private:
   std::filesystem::path folder_;
@@ -164,7 +170,61 @@ TEST_F(Library, GoesOnWithoutACheckpointThatCannotBeWrittenButForTheLast) {
   EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-8"));
   options.overwrite = true;
   const auto last = std::make_shared<Blocks>(checkpoints, 7, 9);
-  test::expect_error<DataError>([&] { run(options, task, {last}); }, {"step-8 was not saved: "});
+  test::expect_error<DataError>(
+      [&] {
+        run(options, task, {json_lines(), last});
+      },
+      {"step-8 was not saved: "});
+  EXPECT_EQ(last->ended_after, 8) << "the results come first";
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "run" / "summary.json"));
+  options.quiet = true;
+  Observers quiet = observers_for(options);
+  quiet.push_back(std::make_shared<Blocks>(checkpoints, 3, 5));
+  ::testing::internal::CaptureStderr();
+  run(options, task, quiet);
+  test::expect_contains(::testing::internal::GetCapturedStderr(),
+                        "warning: step-4 was not saved: ");
+}
+
+// In the place of a full disk: no file of this process may grow beyond a part of the next record.
+class Full final : public Observer {
+ public:
+  explicit Full(std::filesystem::path file) : file_(std::move(file)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, SIG_IGN);
+  }
+  ~Full() override { std::signal(SIGXFSZ, SIG_DFL); }
+  void on_step(const WorldStep& step) override {
+    rlimit limit = before_;
+    if (step.step == 3) limit.rlim_cur = std::filesystem::file_size(file_) + 10;
+    if (step.step == 3 || step.step == 5) setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  void on_notice(const std::string& text) override { notices += text + "\n"; }
+  std::string notices;
+
+ private:
+  std::filesystem::path file_;
+  rlimit before_{};
+};
+
+TEST_F(Library, GoesOnWithoutRecordsThatCannotBeWritten) {
+  const test::TempFolder folder;
+  TrainOptions options = small_run();
+  options.out = (folder.path() / "run").string();
+  options.steps = 8;
+  const auto file = folder.path() / "run" / "metrics.jsonl";
+  const auto full = std::make_shared<Full>(file);
+  EXPECT_EQ(run(options, signs(options), {json_lines(), full}).steps, 8);
+  test::expect_contains(full->notices,
+                        "metrics.jsonl: cannot write: File too large; the run goes on");
+  EXPECT_EQ(std::ranges::count(full->notices, '\n'), 1) << "once";
+  std::string steps;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record["type"] == "step") steps += concat(record["step"].get<int>(), " ");
+  }
+  EXPECT_EQ(steps, "1 2 3 6 7 8 ");
 }
 
 TEST_F(Library, RefusesSettingsBeforeAnyThreadStarts) {
