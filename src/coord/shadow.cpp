@@ -28,7 +28,7 @@ struct Shadow::Impl {
                              method->protocol({.central = true}).alignment)),
         x(layout.flat_size()) {
     method->state().allocate(layout.flat_size());
-    central = std::make_unique<Central>(layout, *method, buckets, options);
+    central = std::make_unique<Central>(layout, *method, buckets, Space::host(), options);
   }
 
   const Layout layout;
