@@ -50,8 +50,11 @@ class ExchangeOnly final : public Method {
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return method_->parts(b, round);
   }
-  void prepare(Communicator& comm, const StepContext& ctx, GradientView grad) override {
-    method_->prepare(comm, ctx, grad);
+  void prepare(const StepContext& ctx, GradientView grad, Wire& before) override {
+    method_->prepare(ctx, grad, before);
+  }
+  void take_before(const StepContext& ctx, const Wire& before) override {
+    method_->take_before(ctx, before);
   }
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override {
     if (!only_exchange_) method_->tensor_ready(tensor, ctx, grad);
