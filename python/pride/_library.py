@@ -1,12 +1,13 @@
 # libpride.so by ctypes: structs, functions, and errors as exceptions.
 # SPDX-License-Identifier: Apache-2.0
+import collections.abc
 import ctypes as c
 import os
 import pathlib
 import traceback
 
 from .errors import (CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory,
-                     number, of_type, text, whole)
+                     c_text, number, of_type, text, whole)
 
 C_VERSION = 10
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
@@ -349,10 +350,10 @@ def make_options(method, options, groups=(), **values):
     made = Options()
     lib.pride_options_init(c.byref(made), c.sizeof(Options))
     made.method = text("method", method)
-    of_type("options", options, dict)
-    names = [str(k).encode() for k in options]
-    texts = [(("no", "yes")[v] if isinstance(v, bool) else str(v)).encode()
-             for v in options.values()]
+    of_type("options", options, collections.abc.Mapping)
+    names = [c_text("options", str(k).encode()) for k in options]
+    texts = [c_text(f"options: {k}", (("no", "yes")[v] if isinstance(v, bool) else str(v)).encode())
+             for k, v in options.items()]
     made.names = (c.c_char_p * len(names))(*names)
     made.values = (c.c_char_p * len(texts))(*texts)
     made.n_options = len(names)

@@ -1,5 +1,6 @@
 # The steps of an optimizer: as a whole, or begun in backward.
 # SPDX-License-Identifier: Apache-2.0
+import collections.abc
 import contextlib
 import ctypes as c
 import functools
@@ -36,7 +37,8 @@ def betas_of(info, betas):
     own = tuple(b for b in (info.beta1, info.beta2) if b)
     if betas is None:
         return own
-    given = tuple(betas) if isinstance(betas, (tuple, list)) or getattr(betas, "ndim", 0) else (betas,)
+    several = isinstance(betas, collections.abc.Iterable) and getattr(betas, "ndim", 1) > 0
+    given = tuple(betas) if several and not isinstance(betas, str) else (betas,)
     if len(given) != len(own):
         raise InvalidArgument(f"pride: betas = {betas}; {info.name} has {len(own)}")
     return given
@@ -331,14 +333,17 @@ class Steps(Joining):
         def ended():
             self._in_backward = False
 
-        with contextlib.suppress(RuntimeError):  # hooks may run outside of torch's own engine
+        try:
             torch.autograd.Variable._execution_engine.queue_callback(ended)
+        except RuntimeError:  # hooks may run outside of torch's own engine
+            ended()
 
     def _leave_backward(self):
-        """For state_dict() with overlap, in a step that backward began: the step ends if an exception
-        has ended backward, and the thread that trains is out of it."""
+        """For state_dict() with overlap, in a step that backward began: the step ends if backward was
+        interrupted, and the thread that trains is out of it."""
         problem = sys.exc_info()[0]
-        if problem is None and not (self._in_backward and self._thread == threading.get_ident()):
+        is_interrupt = problem is not None and not issubclass(problem, Exception)
+        if self._thread != threading.get_ident() or not (self._in_backward or is_interrupt):
             raise InvalidArgument(
                 "pride: state_dict() between backward and step() with overlap=True: call it after "
                 "step(), or after an interrupt in its `except` block")

@@ -30,7 +30,7 @@ def in_method_units(group, where="of a group"):
     if LR not in group:
         return made
     for name, factor in (("lr", LR), ("weight_decay", DECAY)):
-        made[name] = number(f"{name} {where}", made[name]) * number(f"{factor} {where}", group[factor], 0)
+        made[name] = number(f"{name} {where}", made[name], 0) * number(f"{factor} {where}", group[factor], 0)
     if BETAS in group:
         made.pop("eps", None)
         made["betas"] = group[BETAS]

@@ -69,7 +69,14 @@ def text(name, value, path=False):
     """A text that is not empty, or a path, as bytes."""
     if not isinstance(value, (str, os.PathLike) if path else str) or not str(value):
         raise InvalidArgument(f"pride: {name} = {value!r}, must be a {'path' if path else 'text'}")
-    return os.fsencode(value)
+    return c_text(name, os.fsencode(value))
+
+
+def c_text(name, value):
+    """These bytes, of a text for libpride, which would read no further than a zero."""
+    if b"\0" in value:
+        raise InvalidArgument(f"pride: {name} = {os.fsdecode(value)!r}, must have no zero byte")
+    return value
 
 
 def of_type(name, value, kind):

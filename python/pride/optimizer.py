@@ -1,5 +1,6 @@
 """pride.Optimizer: torch optimizers whose ranks exchange about one bit per parameter."""
 # SPDX-License-Identifier: Apache-2.0
+import collections.abc
 import contextlib
 import copy
 import ctypes as c
@@ -143,7 +144,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
                                       "cannot be captured in a CUDA graph")
             if differentiable:
                 raise InvalidArgument("pride: differentiable=True: a vote has no derivative")
-            if options is not None and not isinstance(options, dict):
+            if options is not None and not isinstance(options, collections.abc.Mapping):
                 raise InvalidArgument(f"pride: options = {options!r}, must be a dict of {method}'s own")
             for name, value in (("overlap", overlap), ("release_gradients", release_gradients),
                                 ("broadcast_parameters", broadcast_parameters)):
@@ -216,6 +217,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         new: List[Slot] = []
 
         def prepare():
+            of_type("add_param_group: the group", param_group, dict)
             plain = self._unnamed([dict(param_group)])[0]
             torch.optim.Optimizer.add_param_group(self, plain)
             new.extend(self._new_slots(first))
@@ -242,6 +244,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._sent_groups.append(bytes(values))
         self._first_rates.append(self._first_rate(values))
         self._adopt(new)
+        self._matrices.is_said = False
         self._matrices.say(self._world)
         self._checks_left = max(1, self._checks_left)  # ranks compare the new gradients, too
 

@@ -1,8 +1,10 @@
 # Arguments that do not fit into the integers of C, and what errors look like.
 # SPDX-License-Identifier: Apache-2.0
+import collections
 import contextlib
 import ctypes
 import traceback
+import types
 
 import pytest
 import torch
@@ -115,6 +117,15 @@ def test_numbers_of_other_types_are_read(value):
     assert optimizer.param_groups[0]["pride_lr_scale"] == 0.5
 
 
+def test_mappings_and_sequences_of_other_types_are_read():
+    model = torch.nn.Linear(4, 2)
+    optimizer = pride.Optimizer(model.named_parameters(), method="dlion-vote",
+                                betas=collections.deque([0.8, 0.9]),
+                                options=types.MappingProxyType({"tie": "zero"}))
+    a_step(optimizer, model)
+    assert tuple(optimizer.param_groups[0]["betas"]) == (0.8, 0.9)
+
+
 @pytest.mark.parametrize("name, values", [
     ("overlap", ["no", None, 2]), ("release_gradients", ["no"]), ("broadcast_parameters", ["False"]),
     ("maximize", ["False", None]), ("options", ["tie=zero", 3]), ("method", [None, 3]),
@@ -124,6 +135,11 @@ def test_other_arguments_are_refused_by_name(name, values):
     for value in values:
         refused(name, value, lambda: pride.Optimizer(model.named_parameters(), **{
             "method": "dlion-vote", name: value}))
+
+
+def written(optimizer, model, **values):
+    optimizer.param_groups[0].update(values)
+    a_step(optimizer, model)
 
 
 @pytest.mark.parametrize("text, call", [
@@ -140,7 +156,18 @@ def test_other_arguments_are_refused_by_name(name, values):
         model.parameters(), method="lion", replicate_mesh="dp")),
     ("shapes is a float", lambda *_: pride.step_bytes("lion", 2.5, 4)),
     ("method = 3", lambda *_: pride.step_bytes(3, 10, 4)),
-    ("options is a str", lambda *_: pride.step_bytes("lion", 10, 4, options="h=3"))])
+    ("options is a str", lambda *_: pride.step_bytes("lion", 10, 4, options="h=3")),
+    ("method = .*must have no zero byte", lambda *_: pride.step_bytes("lion\0x", 10, 4)),
+    ("options: dense = .*must have no zero byte",
+     lambda *_: pride.step_bytes("lion", 10, 4, options={"dense": "bf16\0x"})),
+    ("worker_name is a coordinator's", lambda given, model: pride.Optimizer(
+        model.parameters(), method="lion", worker_name="a")),
+    ("certificates is a coordinator's", lambda given, model: pride.Optimizer(
+        model.parameters(), method="lion", certificates="a")),
+    ("the group is a Parameter, must be a dict", lambda given, model: pride.Optimizer(
+        [model.weight], method="lion").add_param_group(model.bias)),
+    ("lr of group 0 = -1", lambda given, model: written(
+        pride.take_over(given, model, "dlion-vote"), model, lr=-1))])
 def test_things_of_another_type_are_refused_by_name(text, call):
     model = torch.nn.Linear(4, 2)
     with pytest.raises(pride.InvalidArgument, match=text):

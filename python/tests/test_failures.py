@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 
 import pytest
@@ -174,6 +175,42 @@ def test_a_state_can_be_saved_after_ctrl_c_in_backward(job, overlap):
         assert job.result(1)[:2] == (None, ("CommError", 3))
     job.signal(1, signal.SIGKILL)
     job.close()
+
+
+def saves_between():
+    """state_dict() in a step that backward has begun, in `except` blocks that no interrupt entered: of
+    another thread in backward, then of the thread that trains."""
+    model, optimizer = make(overlap=True)
+    models.train(model, optimizer, 3)
+    refusals = []
+
+    def save():
+        try:
+            raise OSError("a failed upload")
+        except OSError:
+            try:
+                optimizer.state_dict()
+            except pride.InvalidArgument as error:
+                refusals.append(str(error))
+
+    def save_in_a_thread(*_):
+        thread = threading.Thread(target=save)
+        thread.start()
+        thread.join()
+
+    hook = model[0].register_full_backward_hook(save_in_a_thread)
+    optimizer.zero_grad()
+    models.backward(model, 3)
+    hook.remove()
+    save()
+    optimizer.step()
+    return refusals, int(optimizer.state_dict()["state"][0]["step"])
+
+
+def test_a_state_is_refused_in_a_step_that_goes_on(world):
+    for refusals, step in world(2).run(saves_between):
+        assert step == 4 and len(refusals) == 2
+        assert all("state_dict() between backward and step()" in text for text in refusals)
 
 
 def interrupted_by_rank_1():

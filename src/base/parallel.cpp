@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -26,7 +27,10 @@ void run_parallel(std::size_t n, const std::function<void(std::size_t)>& body) {
   const std::size_t cpus = std::max(std::thread::hardware_concurrency(), 1U);
   {
     std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < std::min(cpus, n); ++i) threads.emplace_back(work);
+    try {
+      for (std::size_t i = 1; i < std::min(cpus, n); ++i) threads.emplace_back(work);
+    } catch (const std::system_error&) {  // no more threads: fewer do the work
+    }
     work();
   }
   if (error) std::rethrow_exception(error);

@@ -250,7 +250,7 @@ void Communicator::broadcast(Bytes bytes, int root) {
       if (i != root) send.push_back({i, part(rank_)});
       if (rank_ != root) rest.push_back({i, part(i)});
     }
-    exchange(kTagBroadcast, send, rest);
+    exchange(kTagBroadcastRest, send, rest);
   });
 }
 

@@ -25,6 +25,7 @@ enum ReservedTag : int {
   kTagAllGather,
   kTagAllGatherV,
   kTagBroadcast,
+  kTagBroadcastRest,
   kTagBarrier,
   kTagSumScatter,
   kTagSumGather,

@@ -1,8 +1,7 @@
 // Votes of dlion-muon on a part of the coordinates in each step.
 // SPDX-License-Identifier: Apache-2.0
 // Source    the direction, the momentum and the vote are those of dlion-muon (dlion_vote.cpp).
-// Turns of
-//           coordinates: no paper combines them with votes.
+//           Turns of coordinates: no paper combines them with votes.
 // Cost      1/turns bits up and down per coordinate, plus frames.
 // State     that of dlion-muon.
 // Deviates  a coordinate moves only in its turn, by the rate of `turns` steps. The bits of zeros

@@ -1,5 +1,5 @@
-// BucketStep: a worker's half of a step, bucket by bucket. Nothing else calls a method in a step.
-// Exchangers move the frames between encode() and apply().
+// BucketStep: a worker's half of a step, bucket by bucket: whatever makes steps encodes, applies and
+// settles through it. Exchangers move the frames between encode() and apply().
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,8 +17,6 @@ class BucketStep {
   BucketStep(Method& method, std::span<const Bucket> buckets, Space& space)
       : method_(method), buckets_(buckets), space_(space) {}
 
-  Method& method() const noexcept { return method_; }
-  std::span<const Bucket> buckets() const noexcept { return buckets_; }
   std::size_t size() const noexcept { return buckets_.size(); }
 
   // With Protocol::whole_gradient, before the first encode(): fills before() with the frames of the

@@ -135,7 +135,7 @@ std::optional<NonFinite> VirtualWorkers::finish(View x, double clip) {
 // The exchange of Protocol::before, after which all encode.
 void VirtualWorkers::share() {
   const Stopwatch watch(timing_.encode_s);
-  for (Worker& w : workers_) w.step->prepare(w.ctx, w.grads, protocol_.before);
+  for_workers([this](Worker& w) { w.step->prepare(w.ctx, w.grads, protocol_.before); });
   InProcess all(*protocol_.before, ranks([](Worker& w) -> Wire& { return w.step->before(); }), {});
   all.begin();
   all.serve(0);

@@ -63,7 +63,7 @@ class Worker {
   void at_end(const Body& body) {
     try {
       body();
-    } catch (const DataError&) {
+    } catch (...) {
       if (!failure_) failure_ = std::current_exception();
     }
   }
