@@ -163,11 +163,11 @@ class Job(Processes):
         os.kill(self.processes[rank].pid, number)
 
     def close(self):
-        """All end by themselves, soon."""
+        """All end by themselves. At its end a process may wait 5 s for a thread of pride's."""
         for pipe in self.pipes:
             with contextlib.suppress(OSError):
                 pipe.send("end")
-        until = time.monotonic() + 5
+        until = time.monotonic() + 20
         hanging = []
         for rank, process in enumerate(self.processes):
             process.join(max(0, until - time.monotonic()))
