@@ -1,5 +1,5 @@
-// BucketStep: a worker's half of a step, bucket by bucket: whatever makes steps encodes, applies and
-// settles through it. Exchangers move the frames between encode() and apply().
+// BucketStep: a worker's half of a step, bucket by bucket: whatever makes steps encodes, applies
+// and settles through it. Exchangers move the frames between encode() and apply().
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
