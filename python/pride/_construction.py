@@ -185,12 +185,12 @@ class Construction(VirtualWorkers, Steps):
             text("coordinator", coordinator)
         if coordinator is not None and s["process_group"] is not None:
             raise InvalidArgument("pride: coordinator and process_group: give one of them")
-        for name in ("worker_name", "certificates"):
-            if coordinator is None and s[name] is not None:
-                raise InvalidArgument(f"pride: {name} is a coordinator's: give coordinator, too")
         if s["coordinator_secret"] is not None and (coordinator is None or s["worker_name"] is None):
             raise InvalidArgument("pride: coordinator_secret: the file is of a worker with a name; give "
                                   "coordinator and worker_name, too")
+        for name in ("worker_name", "certificates"):
+            if coordinator is None and s[name] is not None:
+                raise InvalidArgument(f"pride: {name} is a coordinator's: give coordinator, too")
         self._world = Coordinated(timeout) if coordinator is not None else make_world(
             s["process_group"], timeout)
         self._voters = self._world
