@@ -18,7 +18,7 @@
 
 namespace pride {
 
-constexpr int kMostVirtualWorkers = 1024;  // the limit of a world of threads
+constexpr int kMostVirtualWorkers = 1024;  // as ranks of a world of threads
 
 // In a step each worker encodes when its gradients are handed over. Then the servers of the
 // method's own routes serve all frames in memory, so that bits and counted bytes are those of N
