@@ -94,6 +94,23 @@ TEST_F(VirtualErrors, NonFiniteGradientsRaiseInTheWordsOfRanks) {
   }
 }
 
+// All ranks name the lowest rank, whatever the order in which frames are looked at.
+TEST_F(VirtualErrors, OfSeveralNonFiniteGradientsTheLowestRanksIsNamed) {
+  Training run{.world = 3, .steps = 1};
+  run.grad = [](int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
+    const bool bad = index == 7 && tensor + static_cast<std::size_t>(rank) == 2;
+    return bad ? std::numeric_limits<float>::infinity()
+               : testing::gradient(rank, step, tensor, index);
+  };
+  testing::fill(kLayout, x_, testing::initial);
+  VirtualWorld world(kLayout, run, x_);
+  const std::string of_virtual = texts::error_of<NonFiniteGradient>([&] { world.step(0); });
+  const std::string of_ranks =
+      texts::error_of<NonFiniteGradient>([&] { testing::train_ranks(kLayout, run); });
+  EXPECT_EQ(of_virtual, of_ranks);
+  EXPECT_TRUE(of_virtual.ends_with("on rank 0")) << of_virtual;
+}
+
 TEST(VirtualClipping, ScalesTheMeanAsRanksDo) {
   for (const std::string method : {"adamw", "lion"}) {
     Training run{.world = 3, .steps = 4};
@@ -126,6 +143,9 @@ TEST(VirtualNodes, CountTheBytesOfNodes) {
   const auto ranks = testing::train_ranks(kLayout, run);
   ASSERT_NE(ranks.workers[0].reports[0].bytes_sent, flat.workers[0].reports[0].bytes_sent);
   expect_same(testing::train_virtual(kLayout, run), ranks, "two nodes of two");
+  run.weights = {1, 7, 2, 3};
+  expect_same(testing::train_virtual(kLayout, run), testing::train_ranks(kLayout, run),
+              "with weights");
 }
 
 }  // namespace
