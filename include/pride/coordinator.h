@@ -19,7 +19,7 @@
 
 #include "pride/communicator.h"
 #include "pride/layout.h"
-#include "pride/optimizer.h"
+#include "pride/replica.h"
 
 namespace pride {
 

@@ -5,210 +5,34 @@
 //   pride::Optimizer optimizer(comm, layout, {.method = "dlion-vote"});
 //   for (...) { compute grads; optimizer.step(params.span(), grads.span()); }
 //
-// Gradients are this rank's own. Do not average them over the ranks.
+// Gradients are this rank's own. Do not average them over the ranks. All that concerns parameters
+// and state, such as groups, save() and load(), is in pride/replica.h. One process that plays
+// several ranks: pride/virtual_workers.h. Workers that join and leave: pride/run_worker.h.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "pride/communicator.h"
-#include "pride/cost.h"
-#include "pride/device.h"
 #include "pride/layout.h"
-#include "pride/nodes.h"
-#include "pride/state.h"
+#include "pride/replica.h"
 #include "pride/tensors.h"
 
 namespace pride {
 
-class CoordinatorClient;  // pride/coordinator.h
-
-// Hyper-parameters of one group of tensors (TensorSpec::group is its index). Unset values are the
-// method's defaults, e.g. lr 1e-4 and betas (0.9, 0.99) for Lion and its votes, 1e-3 and (0.9,
-// 0.999) for AdamW; decay 0. Coming from AdamW: docs/python_migration.md.
-struct ParamGroup {
-  std::optional<double> lr = {};
-  std::optional<double> beta1 = {}, beta2 = {};
-  std::optional<double> eps = {};
-  std::optional<double> weight_decay = {};
-};
-
-// Each rank's local state (StateKind::kLocal) after loading the states of all ranks. kKeep: rank r
-// gets the state of saved rank r modulo their number. kAverage: the mean of all saved states.
-// kReset: zeros.
-enum class LocalState { kKeep, kAverage, kReset };
-
-// Effect of a gradient with NaN or Inf. kRaise throws NonFiniteGradient on all ranks and refuses
-// further steps until a state is loaded. kSkip drops the step's parameter update on all ranks. In a
-// step without exchange, and in all steps with the options `fragments` and `delay`, only this rank
-// sees it. kRaise then throws on this rank and fails the communicator with the text. kSkip then
-// drops only this rank's step.
-enum class NonFinitePolicy { kRaise, kSkip };
-
-struct OptimizerOptions {
-  std::string method = "dlion-vote";                // a name that method_names() lists
-  std::map<std::string, std::string> options = {};  // the method's own, e.g. {"tie", "zero"}
-  std::vector<ParamGroup> groups = {ParamGroup{}};
-  NonFinitePolicy non_finite = NonFinitePolicy::kRaise;
-  // Scales the mean gradient of all ranks down to this 2-norm; 0: none. Only for methods that have
-  // the mean gradient (the uncompressed ones). With methods that send signs, codes or a few entries
-  // clip each rank's own gradient before the step (local clipping).
-  double clip_global_norm = 0;
-  std::size_t bucket_coords = std::size_t{1} << 20;  // size of a bucket; no effect on results
-  // Exchange on separate threads, in parallel with encode and apply, and with backward if the step
-  // is begun by begin_step(). No effect on results. REQUIRES: the transport allows calls from
-  // several threads. All do but MPI without MPI_THREAD_MULTIPLE
-  // (MpiEnvironment::thread_multiple()).
-  bool overlap = false;
-  // The node of each rank, equal on all ranks. It selects the hierarchical route, on which fewer
-  // bytes leave a node. No effect on results. Only for methods with this route.
-  Nodes nodes = {};
-  int exchange_threads = 4;  // with overlap: 1 to 16, each with one bucket in flight
-  std::uint64_t seed = 0;    // of random bits: stochastic rounding, error feedback
-  // Votes of this rank, 1 to 65535, e.g. its number of samples. A rank of weight w counts as w
-  // ranks with its signs. The vote is sign(sum of w_i delta_i), and the average is that sum divided
-  // by the sum of w_i. Equal weights on all ranks have no effect. Unequal ones are only for methods
-  // that exchange signs. First the weights are divided by their greatest common divisor. For
-  // averages their sum must then be at most 65535; with `nodes` the sum in each node.
-  int vote_weight = 1;
-
-  // Where parameters, gradients and state lie and the method runs; null: the host. Frames are
-  // always on the host. Results have the bits of a run on the host, except for products of
-  // matrices. REQUIRES: a method that runs on devices (MethodInfo::on_device).
-  std::shared_ptr<Device> device = nullptr;
-  // With a device: needed by methods that orthogonalise matrices.
-  Orthogonalise orthogonalise = nullptr;
-  void* stream = nullptr;  // with a device: as Optimizer::set_stream()
-  // For an optimizer of one part of a model (TensorSpec::first_coord), if the other parts have
-  // their own optimizers: a function that adds to each value the other parts' values. A step with
-  // non_finite = kSkip, clip_global_norm or scale_next_step() calls it once, on the thread of
-  // finish_step(), between exchange and apply. values[0]: the sum of squares of the mean gradient,
-  // 0 without clip_global_norm. values[1]: 1 if the gradient is not finite, otherwise 0. All parts
-  // then skip the step, or clip it by the norm of all. An exception from it ends the step and fails
-  // the communicator. REQUIRES: no coordinator, no virtual workers; with kSkip a method without
-  // local steps.
-  std::function<void(std::span<double> values)> sum_of_parts = nullptr;
-
-  // Virtual workers: this process plays this many ranks, one after the other, over one copy of the
-  // parameters (docs/virtual_workers.md). 0: none. Call hand_over() with the gradients of each
-  // worker, then step_workers(). Parameters, states and counted bytes equal those of as many ranks.
-  // REQUIRES: a communicator of size 1, no coordinator; at most 1024. `overlap` has no effect.
-  // `worker_weights`: the votes of each worker; empty: vote_weight for all.
-  int virtual_workers = 0;
-  std::vector<int> worker_weights = {};
-
-  // A coordinator's run, for workers that join and leave (docs/design/coordinator.md). Every
-  // exchange is a round of the run; broadcast() joins it. REQUIRES: a communicator of size 1; no
-  // nodes; a method whose servers need only frames. `overlap` has no effect. `run_settings`: a text
-  // that must be equal on all workers of the run. If it has lines "name=value", a refusal names the
-  // first line that differs. `report_loss`: called before each ballot, for the status page.
-  std::shared_ptr<CoordinatorClient> coordinator = nullptr;
-  std::string run_settings = {};
-  std::function<std::optional<double>()> report_loss = nullptr;
-};
-
-// Allocates on options.device what an optimizer of this layout will take there, about: state,
-// `master_bytes` for masters of narrow parameters (2 a bfloat16, 4 a float16), frames, directions.
-// It frees all at once. Throws OutOfMemory. One rank may then choose the host, which it cannot once
-// all make their optimizers.
-void check_device_memory(const Layout& layout, const OptimizerOptions& options,
-                         std::uint64_t master_bytes);
-
-// The fate of this worker's ballot in a step that ends a coordinator's round.
-struct RoundReport {
-  std::int64_t round = 0;        // 0 for the first
-  int voters = 0;                // the number of counted ballots
-  bool counted = false;          // this worker's ballot was counted
-  std::string why_not = {};      // if it was not: "late", ...
-  std::int64_t replayed = 0;     // later rounds whose records this worker applied
-  bool took_parameters = false;  // adopted the coordinator's parameters
-};
-
-// One step of a virtual worker.
-struct WorkerReport {
-  std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0;
-  std::string skip_reason = {};  // empty: it was not skipped
-};
-
-// The report of one step on this rank. With virtual workers the bytes are those of worker 0.
-struct StepReport {
-  std::int64_t step = 0;  // from 0; texts count from 1
-  bool skipped = false;   // non-finite gradient under kSkip
-  std::string skip_reason;
-  // With the option `delay`: of the exchange whose result this step adopts.
-  std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0;
-  std::optional<double> grad_norm = {};    // with clip_global_norm: of the mean, before clipping
-  std::string note = {};                   // a line for the log: a device's warning
-  std::optional<RoundReport> round = {};   // if this step ended a coordinator's round
-  std::vector<WorkerReport> workers = {};  // virtual workers
-  double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap exchange_s counts only waits
-};
-
-// Bytes that an optimizer holds now, beside the caller's tensors. They are on the device if there
-// is one, except for frames and server state.
-struct MemoryUse {
-  std::uint64_t state = 0;    // of the method, of all virtual workers
-  std::uint64_t masters = 0;  // 2 bytes per bfloat16 parameter, 4 per float16 parameter
-  std::uint64_t frames = 0;   // page-locked if a device uses them
-  // Working memory: errors and scales of the current step, directions of matrices, kept gradients
-  // (also of virtual workers); on a device also staged words of frames.
-  std::uint64_t scratch = 0;
-};
-
-class Optimizer {
+class Optimizer : public Replica {
  public:
   // Collective: the ranks compare layout, method and options. If one differs, all throw an
   // InvalidArgument that names it. `comm` must outlive the optimizer, which makes duplicates of it
   // with the present timeout.
   Optimizer(Communicator& comm, Layout layout, OptimizerOptions options);
-  ~Optimizer();
-  Optimizer(const Optimizer&) = delete;
-  Optimizer& operator=(const Optimizer&) = delete;
-
-  // Parameters and gradients stay where they lie (pride/tensors.h). Each call gets one flat buffer,
-  // or the address of each tensor, and reads and writes there. A parameter keeps its dtype.
-  //
-  // A bfloat16 or float16 parameter has a float32 master, which is state ("master/<parameter>").
-  // The parameter is the master rounded to nearest: bfloat16 with ties away from zero, float16 with
-  // ties to even. Of a bfloat16 parameter's master the optimizer holds the other 16 bits; both
-  // together give the master exactly. The caller may change parameters between steps. A changed
-  // bfloat16 parameter keeps the 16 bits, so its master still rounds to it. A changed float16
-  // parameter becomes its master. save() reads bfloat16 parameters at the addresses of the last
-  // call with `params`. Reasons: docs/design/masters.md.
-
-  // Sets the addresses of the parameters, as every call with `params` does. Later save() reads at
-  // these addresses. Masters exist after this call. Between steps.
-  void place(const Parameters& params);
 
   // Copies rank 0's parameters to all ranks. Collective. Call it before the first forward if ranks
   // may start with different parameters.
-  // With a coordinator it joins the run. Call it before the first step and after each load(). The
-  // first worker of a run provides the parameters. Others download them, or replay the rounds that
-  // they missed if that is fewer bytes. steps_done() is then the step of the open round. Momentum
-  // stays this worker's own. A replay drops local steps since the last exchange.
   void broadcast(const Parameters& params);
-
-  // With a device: the stream (a CUstream) on which the caller works on parameters and gradients.
-  // Later calls start after the work queued on it, and work queued on it afterwards starts after
-  // theirs. A caller that orders its work itself gives the device's own stream. The stream must
-  // exist until another one is named.
-  void set_stream(void* stream);
-
-  // This worker's number in the run it has joined; without a coordinator the rank.
-  int worker_number() const;
-
-  // Replays a journal: applies the record of the next round to `params`. REQUIRES: the run's
-  // settings, a communicator of size 1; between steps. steps_done() then includes the round. Throws
-  // CommError, and has changed nothing, if the record is damaged, of another round, or for
-  // parameters with another hash.
-  void replay(const Parameters& params, std::span<const std::byte> record);
 
   // One step with the gradients of this rank's batch. Collective. `params` must be equal on all
   // ranks, and are equal afterwards (with local steps: to_common()). The first step, and the first
@@ -226,76 +50,22 @@ class Optimizer {
   // The same step in parts, to overlap with backward. Call begin_step(), then gradient_ready() for
   // each tensor when its gradient is complete, in any order, then finish_step(). A bucket starts
   // when all its tensors are ready. Give the gradients either to begin_step() or to
-  // gradient_ready(). They must stay in place until finish_step() returns.
-  void begin_step(const Parameters& params, const Gradients& grads);
-  void begin_step(const Parameters& params);
-  void gradient_ready(std::size_t tensor, bool unused = false);
-  void gradient_ready(std::size_t tensor, const ConstTensor& grad);
+  // gradient_ready(); there nullopt stands for the gradient that begin_step() was given, and a null
+  // address for a tensor that is not used. They must stay in place until finish_step() returns.
+  void begin_step(const Parameters& params, const std::optional<Gradients>& grads = {});
+  void gradient_ready(std::size_t tensor, const std::optional<ConstTensor>& grad = {});
   StepReport finish_step();  // tensors not reported ready are unused
   // In a step with overlap: the tensors whose gradients have been encoded since the last call. They
   // are not read again, so the caller may free them. Empty for methods that read gradients later.
   std::vector<std::size_t> take_released();
 
-  // With virtual workers, instead of step(): the gradients of one worker, and its unused tensors.
-  // Call it once per worker and step, in any order. The gradients are read before it returns. The
-  // first call of a step checks `params` as step() does. set_gradient_factor() before it applies to
-  // this worker.
-  void hand_over(int worker, const Parameters& params, const Gradients& grads,
-                 std::span<const bool> unused = {});
-
-  // The step of all virtual workers after hand_over(): exchanges and applies once. Throws
-  // InvalidArgument, and has changed nothing, if a worker is missing; otherwise as step().
-  StepReport step_workers(const Parameters& params);
-
-  // With local steps: sets the parameters to the virtual worker's own, before its forward. After
-  // step_workers() they are the common ones. With other methods it changes nothing. Also allowed
-  // between calls of hand_over().
-  void to_worker(int worker, const Parameters& params) const;
-
-  // For ranks that divide a model: each has the state of its own tensors, and all have the
-  // parameters. Results of a step, about a bit per parameter, then travel instead of parameters.
-  // follow() takes the layout of another rank's optimizer with the same voters and options, and
-  // returns the number of that part of the model. Empty: the method's results do not determine the
-  // parameters (shared state, local steps), so the parameters must travel. After this call each
-  // step keeps its results. Throws InvalidArgument with a coordinator or virtual workers.
-  std::optional<int> follow(Layout layout);
-
-  // The results of this optimizer's last step, until the next one. Empty: the step was skipped.
-  // Byte layout: docs/wire_format.md.
-  std::span<const std::byte> results() const;
-
-  // After a step of this optimizer: the size of the part's results of the same step.
-  std::size_t result_bytes(int part) const;
-  // Applies them to `params`, the part's tensors, with this step's scalars. The bits are those of
-  // the other rank. frozen[i]: tensor i was frozen there; empty: none. REQUIRES: float32
-  // parameters. Throws CommError, and has changed nothing, if the bytes are damaged or of another
-  // step; the text names the part's first tensor and the bucket.
-  void apply_results(int part, const Parameters& params, std::span<const bool> frozen,
-                     std::span<const std::byte> results);
-
-  // From the next step on frozen tensors do not change, also not by weight decay, and their
-  // gradients are not read. One flag per tensor; an empty span: none. If flags differ between
-  // ranks, the step throws CommError. With a coordinator their weight decay must be 0, because
-  // records do not contain the flags.
-  void set_frozen(std::span<const bool> frozen);
-
-  // From the next step on this rank's gradients are multiplied by `factor`, in float32: 1 / scale
-  // for a scaled loss, -1 to maximise.
-  void set_gradient_factor(float factor);
-
   // For loss scalers; affects only the next step. Call it on all ranks or on none. Gradients are
   // also multiplied by *factor, in float32; null: by 1. *factor is in the gradients' memory and is
   // read with them. If a gradient is not finite, all ranks skip the step, whatever
   // OptimizerOptions::non_finite says, and it does not count in steps_done(). Frames carry the
-  // non-finite flag, so nothing waits for it alone. Throws InvalidArgument with local steps (ranks
-  // then do not see the flag), with virtual workers, with a coordinator, and during a step.
+  // non-finite flag, so nothing waits for it alone. Throws InvalidArgument with local steps, where
+  // ranks do not see the flag.
   void scale_next_step(const float* factor);
-
-  // Sets hyper-parameters of a group from the next step on; unset ones do not change. If they
-  // differ between ranks, the step throws CommError and names the rank. Throws InvalidArgument, and
-  // has changed nothing, if one is out of range or the method does not have it.
-  void set_group(const ParamGroup& values, int group = 0);
-  ParamGroup group(int group = 0) const;  // the values in force, with the method's defaults
 
   // Between steps: appends tensors and groups. Collective. Old tensors keep their coordinates and
   // state; new ones start with zeros. Adam's bias correction of a new group starts with its first
@@ -305,85 +75,20 @@ class Optimizer {
   // always refuse.
   void add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups = {});
 
-  const Layout& layout() const noexcept;
-  std::int64_t steps_done() const noexcept;
-  std::string_view method() const noexcept;
-  MemoryUse memory() const;
-  std::uint64_t state_floats() const noexcept;  // optimizer state held by this rank, in floats
-
-  // The bytes that this rank sends in the given step; and their mean over the period of that step,
-  // rounded up.
-  Cost cost(std::int64_t step = 0) const;
-  Cost mean_cost(std::int64_t step = 0) const;
-  std::int64_t period() const noexcept;  // MethodInfo::period
-
-  // The number of last steps, in a run of `steps` steps, that no exchange follows, so the common
-  // parameters lack them. With fragments, the largest such number of a fragment.
-  std::int64_t lost_of(std::int64_t steps) const;
-
-  // For methods with local steps (MethodInfo::period > 1). Between exchanges each rank has its own
-  // parameters. The common parameters are those of the last exchange begun; to_common(), save() and
-  // state_buffers() wait for it. to_common() replaces this rank's parameters by the common ones, to
-  // evaluate, hash or save them. to_local() restores this rank's own, before the next gradient. A
-  // saved state belongs to the common parameters: call to_local() after load(). With other methods
-  // neither changes anything. Both throw InvalidArgument during a step. If an exchange in flight
-  // fails, they throw CommError, and no further step is allowed.
-  void to_common(const Parameters& params) const;
-  void to_local(const Parameters& params) const;
-
-  // param_hash() of the parameters as float32 (masters of narrower ones). With local steps that of
-  // the common parameters. Between steps.
-  std::uint64_t hash(const Parameters& params) const;
-
-  // read() copies the parameters as float32 (masters of narrower ones) into one flat buffer.
-  // write() copies them back, and rounds narrower parameters. Between steps. REQUIRES: flat.size()
-  // == layout().flat_size(). Padding does not change.
-  void read(const Parameters& params, std::span<float> flat) const;
-  // As read(), for the values of one tensor from number `begin` on, at the addresses of the last
-  // call. Between steps. Throws InvalidArgument if the tensor has too few values.
-  void read(std::size_t tensor, std::size_t begin, std::span<float> values) const;
-  void write(const Parameters& params, std::span<const float> flat);
-
   // With the option `delay`: waits for exchanges in flight and returns their bytes. A report has
   // the bytes of the exchange whose result it adopts, so no report has those of a run's last
   // exchanges. Between steps. Not collective. Throws as to_common().
   Traffic finish_exchanges();
 
-  // The number of buckets on each route ("sharded", "one-shot", "hierarchical", "native"), equal on
-  // all ranks. Empty with one rank.
-  std::map<std::string, int> routes() const;
-
-  // The state's memory, to be read in place: one entry per buffer, valid until the next add(). Only
-  // steps and loads change it. StateBuffer::memory keeps it readable longer. With virtual workers:
-  // worker 0's. On a device, work that is queued on set_stream()'s stream after this call finds the
-  // memory filled; other streams wait for that stream.
-  std::vector<StateBuffer> state_buffers();
-
-  // This rank's state. Every rank saves its own, because momentum may differ between ranks.
-  StateDict save() const;
-
-  // The state of a virtual worker, equal to that of the rank with its number in a job of as many
-  // ranks. save() returns worker 0's. load() takes the states of all workers; it discards gradients
-  // that were handed over for the present step.
-  StateDict save(int worker) const;
-
-  // Loads this rank's own state, saved on as many ranks. Collective. All ranks first check names,
-  // shapes, method and layout. If one refuses its state, all throw InvalidArgument, and nothing has
-  // changed. If buckets have another size, server state moves to its new servers. Restore narrower
-  // parameters to their saved values before the next call with `params`: after a load, a parameter
-  // that is not its rounded master becomes the master.
-  void load(const StateDict& state);
-
-  // Loads from the states of all ranks of a run, in any order. Number of ranks, buckets and
-  // transport may differ. Collective. Throws InvalidArgument on all ranks, and has changed nothing.
-  void load(std::vector<StateDict> of_all_ranks, LocalState local = LocalState::kKeep);
+  // The results of the last step, until the next one, for followers (pride/result_follower.h).
+  // Empty: the step was skipped, or the optimizer has no follower. Byte layout:
+  // docs/wire_format.md.
+  std::span<const std::byte> results() const;
 
  private:
+  friend class ResultFollower;
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  Impl& impl() const noexcept;
 };
-
-// 64-bit hash of the parameters' bits, without padding. Equal on all ranks of a healthy run.
-std::uint64_t param_hash(const Layout& layout, std::span<const float> params);
 
 }  // namespace pride

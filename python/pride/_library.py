@@ -9,7 +9,7 @@ import traceback
 from .errors import (CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory,
                      c_text, number, of_type, text, whole)
 
-C_VERSION = 10
+C_VERSION = 11
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -178,7 +178,7 @@ _FUNCTIONS = {
     "pride_optimizer_apply_results": (None, [_handle, _i32, _array, _u64, c.POINTER(c.c_uint8),
                                              _pointer, _u64]),
     "pride_optimizer_set_group": (None, [_handle, _i32, _group]),
-    "pride_optimizer_add_layout": (None, [_handle, _handle, _group, _u64]),
+    "pride_optimizer_add": (None, [_handle, _handle, _group, _u64]),
     "pride_optimizer_broadcast": (None, [_handle, _array]),
     "pride_optimizer_steps_done": (_i64, [_handle]),
     "pride_optimizer_cost": (None, [_handle, _i64, _cost]),

@@ -235,7 +235,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
             self._same(rows, 1, "hyper-parameters of the added group")
             self._same(rows, 2, "initial values of the added parameters")
             values = self._group_values(self.param_groups[first], first)
-            self._call("pride_optimizer_add_layout", self._handle,
+            self._call("pride_optimizer_add", self._handle,
                        library.make_layout(*parts_of(new)), c.byref(values), 1)
         except BaseException:
             del self.param_groups[first:]

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "c/handles.h"
-#include "pride/comm/thread_comm.h"
 #include "pride/communicator.h"
 #if PRIDE_C_WITH_COORD
 #include "pride/coord/client.h"
@@ -62,20 +61,23 @@ int pride_optimizer_create_worker(pride_coordinator* coordinator, const pride_la
   return guarded([&] {
     given(out, "out") = nullptr;
     pride::OptimizerOptions all = options_of(given(options, "options"), 1);
-    all.coordinator = given(coordinator, "coordinator").client;
-    if (settings != nullptr) all.run_settings = settings;
-    auto alone = std::move(pride::make_thread_world(1).front());
-    auto made = std::make_unique<pride::Optimizer>(*alone, given(layout, "layout").layout, all);
-    pride::Communicator* comm = alone.get();
-    *out = new pride_optimizer{.comm = comm,
-                               .own = std::move(alone),
-                               .coordinator = std::move(all.coordinator),
-                               .optimizer = std::move(made)};
+    PRIDE_CHECK(virtual_workers_of(*options) == 0,
+                "optimizer: virtual_workers is not supported with a coordinator: each worker is a "
+                "process");
+    const bool on_device = all.device != nullptr;
+    auto client = given(coordinator, "coordinator").client;
+    auto made = std::make_unique<pride::RunWorker>(
+        client, given(layout, "layout").layout, std::move(all),
+        pride::RunWorkerOptions{.settings = settings == nullptr ? "" : settings});
+    *out = new pride_optimizer{
+        .replica = std::move(made), .coordinator = std::move(client), .on_device = on_device};
   });
 }
 
 int32_t pride_optimizer_worker(const pride_optimizer* optimizer) {
-  return optimizer == nullptr ? -1 : optimizer->optimizer->worker_number();
+  if (optimizer == nullptr) return -1;
+  const auto* const worker = dynamic_cast<const pride::RunWorker*>(optimizer->replica.get());
+  return worker != nullptr ? worker->number() : optimizer->comm->rank();
 }
 
 int pride_optimizer_round(const pride_optimizer* optimizer, pride_round* out) {

@@ -15,6 +15,9 @@
 #include "pride/error.h"
 #include "pride/layout.h"
 #include "pride/optimizer.h"
+#include "pride/result_follower.h"
+#include "pride/run_worker.h"
+#include "pride/virtual_workers.h"
 
 struct pride_layout {
   pride::Layout layout;
@@ -33,13 +36,24 @@ struct pride_device {
   std::string name;
 };
 
+// The gradients of a step in parts, for a door that takes all at once.
+struct pride_gradients {
+  bool begun = false;
+  std::optional<pride::Parameters> params = {};
+  std::optional<pride::ConstTensor> flat = {};
+  std::vector<pride::ConstTensor> each = {};
+  std::vector<char> reported = {};
+};
+
+// One of the front doors.
 struct pride_optimizer {
-  pride::Communicator* comm;
-  std::unique_ptr<pride::Communicator> own = nullptr;  // this and the next only for a worker of a
-  std::shared_ptr<pride::CoordinatorClient> coordinator = nullptr;  // coordinator
-  std::unique_ptr<pride::Optimizer> optimizer = nullptr;
+  std::unique_ptr<pride::Replica> replica;
+  pride::Communicator* comm = nullptr;                                 // of an Optimizer
+  std::shared_ptr<pride::CoordinatorClient> coordinator = nullptr;     // of a RunWorker
+  std::vector<std::unique_ptr<pride::ResultFollower>> followers = {};  // by part
   std::vector<pride::StateBuffer> buffers = {};  // the texts of pride_optimizer_state_buffer()
   std::vector<pride::Tensor> params = {};        // of pride_optimizer_set_parameters()
+  pride_gradients gradients = {};                // of a RunWorker
   bool on_device = false;
   std::string note = {};
   std::optional<pride::RoundReport> round = {};   // of the last step
@@ -105,8 +119,23 @@ T& given(T* pointer, const char* name) {
 }
 
 // Throws InvalidArgument while a step is being finished on a thread.
-Optimizer& idle(const pride_optimizer* optimizer);
+Replica& idle(const pride_optimizer* optimizer);
+// The same; null if it is another front door.
+template <typename Door>
+Door* door(const pride_optimizer* optimizer) {
+  return dynamic_cast<Door*>(&idle(optimizer));
+}
 
+// ---- Arguments.
+
+Tensor tensor_of(const pride_optimizer& optimizer, const pride_array& array, const char* name);
+ConstTensor gradient_of(const pride_optimizer& optimizer, const pride_array& array);
+// The caller's flat buffer; NULL: the tensors of pride_optimizer_set_parameters().
+Parameters params_of(const pride_optimizer& optimizer, const pride_array* array);
+Gradients grads_of(const pride_optimizer& optimizer, const pride_array* array);
+std::unique_ptr<bool[]> flags_of(const std::uint8_t* flags, std::size_t n);  // NULL: none is set
+
+DType dtype_of(const pride_array& array, const char* name);
 TensorSpec spec_of(const pride_tensor& tensor);
 std::vector<TensorSpec> specs_of(const Layout& layout);
 std::vector<TensorSpec> specs_of(const pride_tensor* tensors, const std::uint64_t* first_coords,
@@ -115,5 +144,6 @@ ParamGroup group_of(const pride_group& values);
 pride_group group_of(const ParamGroup& values);
 Orthogonalise orthogonalise_of(pride_orthogonalise function, void* user);
 OptimizerOptions options_of(const pride_options& given, int world);
+int virtual_workers_of(const pride_options& given);
 
 }  // namespace pride::c

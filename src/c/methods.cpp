@@ -67,12 +67,12 @@ pride::PlanFacts facts_of(const pride_plan_facts& given_facts) {
 
 int pride_optimizer_cost(const pride_optimizer* optimizer, int64_t step, pride_cost* cost) {
   return guarded(
-      [&] { given(cost, "cost") = cost_of(given(optimizer, "optimizer").optimizer->cost(step)); });
+      [&] { given(cost, "cost") = cost_of(given(optimizer, "optimizer").replica->cost(step)); });
 }
 
 int pride_optimizer_mean_cost(const pride_optimizer* optimizer, int64_t step, pride_cost* cost) {
   return guarded([&] {
-    given(cost, "cost") = cost_of(given(optimizer, "optimizer").optimizer->mean_cost(step));
+    given(cost, "cost") = cost_of(given(optimizer, "optimizer").replica->mean_cost(step));
   });
 }
 

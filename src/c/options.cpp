@@ -22,6 +22,18 @@ std::function<void(std::span<double>)> sum_of(pride_sum_of_parts function, void*
   };
 }
 
+// The options of a caller with an older header, with the defaults of newer ones.
+pride_options whole(const pride_options& given) {
+  constexpr std::size_t kFirstSize = offsetof(pride_options, vote_weight);  // of version 1
+  const std::size_t size = given.struct_size;
+  PRIDE_CHECK(size >= kFirstSize, "pride_options: struct_size is ", size, ", must be ", kFirstSize,
+              " or more: begin with pride_options_init()");
+  pride_options all;
+  pride_options_init(&all, sizeof all);
+  std::memcpy(&all, &given, std::min(size, sizeof all));
+  return all;
+}
+
 }  // namespace
 
 ParamGroup group_of(const pride_group& v) {
@@ -34,14 +46,10 @@ pride_group group_of(const ParamGroup& v) {
           v.eps.value_or(kNotSet), v.weight_decay.value_or(kNotSet)};
 }
 
+int virtual_workers_of(const pride_options& given) { return whole(given).virtual_workers; }
+
 OptimizerOptions options_of(const pride_options& given_options, int world) {
-  constexpr std::size_t kFirstSize = offsetof(pride_options, vote_weight);  // of version 1
-  const std::size_t size = given_options.struct_size;
-  PRIDE_CHECK(size >= kFirstSize, "pride_options: struct_size is ", size, ", must be ", kFirstSize,
-              " or more: begin with pride_options_init()");
-  pride_options o;
-  pride_options_init(&o, sizeof o);
-  std::memcpy(&o, &given_options, std::min(size, sizeof o));
+  const pride_options o = whole(given_options);
   PRIDE_CHECK(o.n_options == 0 || (o.names && o.values), o.n_options, " options at NULL");
   PRIDE_CHECK(o.n_groups == 0 || o.groups, o.n_groups, " groups at NULL");
   OptimizerOptions options;
@@ -61,7 +69,6 @@ OptimizerOptions options_of(const pride_options& given_options, int world) {
   options.exchange_threads = o.exchange_threads;
   options.seed = o.seed;
   options.vote_weight = o.vote_weight;
-  options.virtual_workers = o.virtual_workers;
   if (o.device != nullptr) options.device = o.device->device;
   options.orthogonalise = orthogonalise_of(o.orthogonalise, o.orthogonalise_user);
   options.sum_of_parts = sum_of(o.sum_of_parts, o.sum_of_parts_user);

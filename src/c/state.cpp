@@ -10,7 +10,7 @@ namespace {
 
 // Throws InvalidArgument beyond the last.
 const pride::StateBuffer& buffer_of(pride_optimizer* optimizer, uint64_t index) {
-  pride::Optimizer& all = idle(optimizer);
+  pride::Replica& all = idle(optimizer);
   if (optimizer->buffers.empty()) optimizer->buffers = all.state_buffers();
   PRIDE_CHECK(index < optimizer->buffers.size(), "buffer ", index, " of ",
               optimizer->buffers.size());
@@ -62,14 +62,6 @@ int pride_optimizer_save(const pride_optimizer* optimizer, pride_state** out) {
   return guarded([&] {
     given(out, "out") = nullptr;
     *out = new pride_state{idle(optimizer).save()};
-  });
-}
-
-int pride_optimizer_save_worker(const pride_optimizer* optimizer, int32_t worker,
-                                pride_state** out) {
-  return guarded([&] {
-    given(out, "out") = nullptr;
-    *out = new pride_state{idle(optimizer).save(worker)};
   });
 }
 

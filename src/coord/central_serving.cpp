@@ -5,7 +5,7 @@
 
 #include "codecs/signs.h"
 #include "methods/registry.h"
-#include "optimizer/replica.h"
+#include "optimizer/run_values.h"
 #include "optimizer/step_scalars.h"
 #include "pride/error.h"
 
@@ -27,9 +27,9 @@ class CentralServing final : public Serving {
   std::size_t ballot_bytes(std::int64_t round) const override {
     return rounds_.ballot_bytes(round);
   }
-  std::size_t parameter_floats() const override { return replica_floats(*method_, layout_); }
+  std::size_t parameter_floats() const override { return run_floats(*method_, layout_); }
   std::uint64_t parameters_hash(std::span<const float> params) const override {
-    return replica_hash(layout_, params);
+    return run_hash(layout_, params);
   }
   std::uint64_t coordinates() const override { return layout_.n_coords(); }
   int groups() const override { return groups_; }

@@ -5,7 +5,7 @@
 
 #include "methods/registry.h"
 #include "optimizer/central.h"
-#include "optimizer/replica.h"
+#include "optimizer/run_values.h"
 
 namespace pride::coord {
 
@@ -45,7 +45,7 @@ Shadow::Shadow(const RunDescription& run) : impl_(std::make_unique<Impl>(run)) {
 Shadow::~Shadow() = default;
 
 void Shadow::take(std::int64_t before_round, std::span<const float> params) {
-  take_replica(impl_->layout, params, *impl_->method, {.flat = impl_->x.span()});
+  take_run_values(impl_->layout, params, *impl_->method, {.flat = impl_->x.span()});
   impl_->round = before_round;
 }
 
@@ -57,11 +57,11 @@ void Shadow::apply(std::span<const std::byte> record, const std::string& where) 
 std::int64_t Shadow::round() const { return impl_->round; }
 
 FlatBuffer Shadow::params() const {
-  return replica_of(impl_->layout, *impl_->method, {.flat = impl_->x.span()});
+  return run_values(impl_->layout, *impl_->method, {.flat = impl_->x.span()});
 }
 
 std::uint64_t Shadow::hash() const {
-  return replica_hash(impl_->layout, *impl_->method, {.flat = impl_->x.span()});
+  return run_hash(impl_->layout, *impl_->method, {.flat = impl_->x.span()});
 }
 
 }  // namespace pride::coord

@@ -131,6 +131,7 @@ MethodInfo method_info(std::string_view name, int world,
   const auto method = make_method(
       name, {layout, std::min(world, info.max_world), complete_options(info.name, options)});
   method->describe(info);
+  info.exchanging = method->exchanging_steps();
   if (info.link_bits_up == 0) info.link_bits_up = info.bits_up;
   if (info.link_bits_down == 0) info.link_bits_down = info.bits_down;
   info.bits_up /= static_cast<double>(info.period);
@@ -138,6 +139,14 @@ MethodInfo method_info(std::string_view name, int world,
   info.state_floats = static_cast<int>(method->state().n_buffers());
   info.state_bytes = static_cast<double>(method->state().bytes_per_coord());
   return info;
+}
+
+std::int64_t lost_steps(const MethodInfo& info, std::int64_t steps) {
+  std::int64_t lost = 0;
+  for (const std::int64_t s : info.exchanging) {
+    lost = std::max(lost, (steps - 1 - s + info.period) % info.period);
+  }
+  return std::min(lost, steps);
 }
 
 std::string why_host_only(std::string_view name,

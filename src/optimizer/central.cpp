@@ -2,9 +2,10 @@
 #include "optimizer/central.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "codecs/frame.h"
-#include "optimizer/replica.h"
+#include "optimizer/run_values.h"
 #include "optimizer/step_scalars.h"
 #include "pride/error.h"
 #include "pride/flat_buffer.h"
@@ -13,12 +14,14 @@
 namespace pride {
 
 Central::Central(const Layout& layout, Method& method, std::span<const Bucket> buckets,
-                 Space& space, const OptimizerOptions& options)
+                 Space& space, const OptimizerOptions& options,
+                 std::shared_ptr<CoordinatorClient> client, RunWorkerOptions run)
     : layout_(layout),
       method_(method),
       step_(method, buckets, space),
       options_(options),
-      client_(options.coordinator),
+      client_(std::move(client)),
+      run_(std::move(run)),
       rounds_(method, buckets),
       voter_{0, static_cast<std::uint16_t>(options.vote_weight)},
       replayed_(buckets.size()) {}
@@ -30,7 +33,7 @@ RunDescription Central::description() const {
                      .groups = {},
                      .bucket_coords = options_.bucket_coords,
                      .seed = options_.seed,
-                     .settings = options_.run_settings};
+                     .settings = run_.settings};
   for (const TensorSlot& slot : layout_.tensors()) run.tensors.push_back(slot.spec);
   MethodInfo info = method_info(options_.method, 1);
   method_.describe(info);  // its local rule may have other betas
@@ -46,7 +49,7 @@ std::string Central::where(std::int64_t round) const {
   return concat("coordinator, round ", round);
 }
 
-std::uint64_t Central::hash_of(View x) const { return replica_hash(layout_, method_, x); }
+std::uint64_t Central::hash_of(View x) const { return run_hash(layout_, method_, x); }
 
 // --- Records. ------------------------------------------------------------------------------------
 
@@ -109,7 +112,7 @@ void Central::replay(View x, std::int64_t round, std::span<const std::byte> byte
 
 // --- A round with a ballot of this worker. -------------------------------------------------------
 
-Pipeline::Results Central::exchange(View x, StepContext& ctx, std::span<Flight> flights) {
+Central::Results Central::exchange(View x, StepContext& ctx, std::span<Flight> flights) {
   const std::int64_t round = ctx.step / period();
   const std::vector<std::byte> frames = rounds_.ballot(ctx, voter_, flights);
   const std::uint64_t hash = hash_of(x);
@@ -117,7 +120,7 @@ Pipeline::Results Central::exchange(View x, StepContext& ctx, std::span<Flight> 
                            .params_hash = hash,
                            .scalars = encode_scalars(ctx.groups),
                            .frames = frames,
-                           .loss = options_.report_loss ? options_.report_loss() : std::nullopt});
+                           .loss = run_.report_loss ? run_.report_loss() : std::nullopt});
   record_ = read(answer_.record, round, where(round));
   other_parameters_ = record_.params_hash != hash;
   const bool listed = std::ranges::count(record_.voters, voter_.number, &Voter::number) > 0;
@@ -125,9 +128,9 @@ Pipeline::Results Central::exchange(View x, StepContext& ctx, std::span<Flight> 
     throw CommError(concat(where(round), ": the coordinator counted this worker's ballot, but its ",
                            "record ", listed ? "is for other parameters" : "does not list it"));
   }
-  if (other_parameters_) return Pipeline::Results::kNothing;
+  if (other_parameters_) return Results::kNothing;
   take_results(record_, ctx, flights);
-  return answer_.counted ? Pipeline::Results::kApply : Pipeline::Results::kReplay;
+  return answer_.counted ? Results::kApply : Results::kReplay;
 }
 
 void Central::finish(View x, std::int64_t& round, bool voted, RoundReport& report) {
@@ -153,22 +156,22 @@ void Central::finish(View x, std::int64_t& round, bool voted, RoundReport& repor
 // --- Parameters, and rounds that this worker missed. ---------------------------------------------
 
 void Central::give(View x, std::int64_t round) {
-  const FlatBuffer all = replica_of(layout_, method_, x);
-  client_->put_parameters(round, replica_hash(layout_, all.span()), all.span());
+  const FlatBuffer all = run_values(layout_, method_, x);
+  client_->put_parameters(round, run_hash(layout_, all.span()), all.span());
 }
 
 // Adopts the coordinator's newest parameters, and returns the round before which they are.
 std::int64_t Central::take(View x) {
   const std::int64_t round = *welcome_.parameters_round;
-  FlatBuffer all(replica_floats(method_, layout_));
+  FlatBuffer all(run_floats(method_, layout_));
   client_->get_parameters(round, all.span());
-  const std::uint64_t hash = replica_hash(layout_, all.span());
+  const std::uint64_t hash = run_hash(layout_, all.span());
   if (hash != welcome_.parameters_hash) {
     throw CommError(concat(where(round),
                            ": the coordinator's parameters before this round have hash ", hash,
                            ", must be ", welcome_.parameters_hash));
   }
-  take_replica(layout_, all.span(), method_, x);
+  take_run_values(layout_, all.span(), method_, x);
   return round;
 }
 
@@ -176,7 +179,7 @@ std::int64_t Central::take(View x) {
 bool Central::replays_are_fewer_bytes(std::int64_t from) const {
   const auto groups = static_cast<int>(options_.groups.size());
   const auto record = static_cast<double>(rounds_.record_bytes(from, groups, {&voter_, 1}));
-  const auto parameters = static_cast<double>(sizeof(float) * replica_floats(method_, layout_));
+  const auto parameters = static_cast<double>(sizeof(float) * run_floats(method_, layout_));
   return record * static_cast<double>(*welcome_.parameters_round - from) <= parameters;
 }
 

@@ -9,20 +9,22 @@
 #include <vector>
 
 #include "methods/method.h"
+#include "optimizer/bucket_step.h"
 #include "optimizer/central_round.h"
-#include "optimizer/pipeline.h"
 #include "pride/coordinator.h"
 #include "pride/layout.h"
-#include "pride/optimizer.h"
+#include "pride/replica.h"
+#include "pride/run_worker.h"
 
 namespace pride {
 
 class Central {
  public:
-  // All must outlive this object. For replay() alone options.coordinator may be null. Throws
+  // All must outlive this object. For replay() alone the client may be null. Throws
   // InvalidArgument if a coordinator cannot serve the method.
   Central(const Layout& layout, Method& method, std::span<const Bucket> buckets, Space& space,
-          const OptimizerOptions& options);
+          const OptimizerOptions& options, std::shared_ptr<CoordinatorClient> client = nullptr,
+          RunWorkerOptions run = {});
 
   std::int64_t period() const noexcept { return rounds_.period(); }
   int number() const noexcept { return voter_.number; }  // 0 before join()
@@ -35,8 +37,10 @@ class Central {
   void join(View x, std::int64_t& round);
 
   // Between encode and apply: votes, waits, and reads the record. `x` are the parameters, which it
-  // does not change.
-  Pipeline::Results exchange(View x, StepContext& ctx, std::span<Flight> flights);
+  // does not change. kReplay: the results do not include this worker's frames. kNothing: they are
+  // for other parameters than this worker's.
+  enum class Results { kApply, kReplay, kNothing };
+  Results exchange(View x, StepContext& ctx, std::span<Flight> flights);
 
   // Ends a round. `voted`: exchange() was called; false: a gradient is not finite. Afterwards, also
   // if it throws, x are the parameters before `round`.
@@ -64,7 +68,8 @@ class Central {
   Method& method_;
   BucketStep step_;
   const OptimizerOptions& options_;
-  std::shared_ptr<CoordinatorClient> client_;
+  const std::shared_ptr<CoordinatorClient> client_;
+  const RunWorkerOptions run_;
   CentralRound rounds_;
   Voter voter_;
   CoordinatorWelcome welcome_;

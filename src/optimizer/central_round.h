@@ -24,7 +24,7 @@ struct Voter {
 struct RoundRecord {
   std::int64_t round = 0;
   std::int64_t step = 0;             // of the exchange: the last of its period
-  std::uint64_t params_hash = 0;     // replica_hash() before the round
+  std::uint64_t params_hash = 0;     // run_hash() before the round
   std::vector<StepScalars> scalars;  // of each group
   std::vector<Voter> voters;         // by ascending number; at least one
   std::vector<std::byte> frames;     // results, bucket by bucket, part by part

@@ -1,314 +1,201 @@
-// Optimizer's public functions, except those of steps, state files and virtual workers.
+// Construction of an optimizer, and what ranks do between steps: agree, broadcast, add tensors.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/optimizer.h"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
+#include "base/digest.h"
+#include "methods/vote_weights.h"
 #include "optimizer/optimizer_impl.h"
-#include "optimizer/replica.h"
+#include "optimizer/resharding.h"
+#include "optimizer/run_values.h"
 #include "pride/error.h"
 
 namespace pride {
+namespace {
+
+constexpr int kMostExchangeThreads = 16;
+
+}  // namespace
+
 Optimizer::Optimizer(Communicator& comm, Layout layout, OptimizerOptions options)
-    : impl_(std::make_unique<Impl>(comm, std::move(layout), std::move(options))) {}
-Optimizer::~Optimizer() = default;
+    : Replica(Impl::make(comm, std::move(layout), std::move(options))) {}
 
-StepReport Optimizer::step(const Parameters& params, const Gradients& grads,
-                           std::span<const bool> unused) {
-  return impl_->whole_step(params, grads, unused);
-}
+Optimizer::Impl& Optimizer::impl() const noexcept { return static_cast<Impl&>(*impl_); }
 
-void Optimizer::begin_step(const Parameters& params, const Gradients& grads) {
-  impl_->begin(params, &grads);
-}
-void Optimizer::begin_step(const Parameters& params) { impl_->begin(params, nullptr); }
-void Optimizer::gradient_ready(std::size_t tensor, bool unused) {
-  impl_->tensor_ready(tensor, unused);
-}
-void Optimizer::gradient_ready(std::size_t tensor, const ConstTensor& grad) {
-  impl_->tensor_ready(tensor, grad);
-}
-StepReport Optimizer::finish_step() { return impl_->finish(); }
-std::vector<std::size_t> Optimizer::take_released() { return impl_->take_released(); }
-
-GroupValues& Optimizer::Impl::group(int index) {
-  PRIDE_CHECK(index >= 0 && static_cast<std::size_t>(index) < groups.size(), "optimizer: group ",
-              index, ", must be from 0 to ", groups.size() - 1);
-  return groups[static_cast<std::size_t>(index)];
-}
-
-void Optimizer::set_group(const ParamGroup& values, int group) {
-  GroupValues& now = impl_->group(group);
-  const ParamGroup before = settings_of(now, impl_->info);
-  const auto or_before = [](std::optional<double> a, std::optional<double> b) { return a ? a : b; };
-  now = complete_group({.lr = or_before(values.lr, before.lr),
-                        .beta1 = or_before(values.beta1, before.beta1),
-                        .beta2 = or_before(values.beta2, before.beta2),
-                        .eps = or_before(values.eps, before.eps),
-                        .weight_decay = or_before(values.weight_decay, before.weight_decay)},
-                       impl_->info, group);
-}
-
-ParamGroup Optimizer::group(int group) const {
-  return settings_of(impl_->group(group), impl_->info);
-}
-
-void Optimizer::add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups) {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: add() in the middle of a step");
-  PRIDE_CHECK(impl_->refusal.empty(),
-              "optimizer: add() after a step that failed: ", impl_->refusal);
-  PRIDE_CHECK(impl_->followers.empty(), "optimizer: add() after follow(): create a new optimizer");
-  impl_->complete();
-  impl_ = impl_->with(std::move(tensors), std::move(groups));
-}
-
-void Optimizer::place(const Parameters& params) { impl_->place(params, "place"); }
-
-void Optimizer::broadcast(const Parameters& params) {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: broadcast() in the middle of a step");
-  impl_->complete();  // until then the communicator is that of an exchange in flight
-  if (impl_->central) {
-    impl_->place(params, "broadcast");
-    return impl_->join();
-  }
-  Communicator& comm = *impl_->comms.front();
+std::unique_ptr<Optimizer::Impl> Optimizer::Impl::make(Communicator& comm, Layout layout,
+                                                       OptimizerOptions options) {
+  // a rank with unusable settings still calls the collective check, where the others wait for it
+  std::unique_ptr<Impl> impl;
   std::exception_ptr unusable;
   try {
-    impl_->place(params, "broadcast");
+    impl = std::make_unique<Impl>(comm, std::move(layout), std::move(options));
+  } catch (const InvalidArgument&) {
+    unusable = std::current_exception();
+  } catch (const OutOfMemory&) {
+    unusable = std::current_exception();
+  }
+  check_accepted(comm, Call::kConstruct, unusable != nullptr);
+  if (unusable) std::rethrow_exception(unusable);
+  impl->connect();
+  return impl;
+}
+
+Optimizer::Impl::Impl(Communicator& comm, Layout the_layout, OptimizerOptions the_options)
+    : Replica::Impl(std::move(the_layout), std::move(the_options), comm.size()), caller(comm) {
+  PRIDE_CHECK(options.exchange_threads >= 1 && options.exchange_threads <= kMostExchangeThreads,
+              "optimizer: exchange_threads = ", options.exchange_threads, ", must be from 1 to ",
+              kMostExchangeThreads);
+  PRIDE_CHECK(!options.sum_of_parts || options.non_finite != NonFinitePolicy::kSkip ||
+                  (info.period == 1 && method->protocol({.voters = world}).delay == 0),
+              "optimizer: sum_of_parts with non_finite = skip is not supported with ",
+              options.method,
+              ": a step without exchange cannot report a non-finite gradient to the other parts");
+  buckets_of_tensor.resize(layout.tensors().size());
+  tensors_of_bucket.resize(buckets.size());
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    for (const Shard& shard : buckets[b].shards) {
+      for (const Piece& piece : shard.pieces) {
+        auto& list = buckets_of_tensor[piece.tensor];
+        if (!list.empty() && list.back() == b) continue;  // another shard of the same bucket
+        list.push_back(b);
+        ++tensors_of_bucket[b];
+      }
+    }
+  }
+}
+
+void Optimizer::Impl::connect() {
+  weights = vote_weights(options.method, method->protocol({.voters = world}), options.nodes,
+                         check_ranks_agree());
+  const int n_comms = options.overlap ? options.exchange_threads : 1;
+  for (int i = 0; i < n_comms; ++i) {
+    comms.push_back(caller.duplicate());
+    comms.back()->set_timeout(caller.timeout());
+  }
+  pipeline = std::make_unique<Pipeline>(comms, caller, *method, buckets, options.nodes,
+                                        options.overlap, space, options.sum_of_parts);
+}
+
+// Returns the vote weights of all ranks.
+std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree() {
+  Digest method_options, hyper, nodes;
+  for (int r = 0; r < options.nodes.world(); ++r) {
+    nodes.number(static_cast<std::uint64_t>(options.nodes.node_of(r)));
+  }
+  for (const auto& [name, value] : options.options) method_options.text(name).text(value);
+  for (const GroupValues& g : groups) {
+    for (const double v : {g.lr, g.beta1, g.beta2, g.eps, g.weight_decay}) {
+      hyper.number(std::bit_cast<std::uint64_t>(v));
+    }
+  }
+  // every rank orthogonalises the same mean: products of a device may differ in the last bits
+  const bool same_products = info.bits_up >= 32 && method->matrix_operations() > 0;
+  return check_agreement(
+      caller, layout,
+      {{"method", Digest().text(options.method).value()},
+       {"method options", method_options.value()},
+       {"hyper-parameters", hyper.value()},
+       {"seed", options.seed},
+       {"bucket size", options.bucket_coords},
+       {"list of nodes", nodes.value()},
+       {"exchange threads",
+        options.overlap ? static_cast<std::uint64_t>(options.exchange_threads) : 1},
+       {"global-norm clipping", std::bit_cast<std::uint64_t>(options.clip_global_norm)},
+       {"policy for non-finite gradients", static_cast<std::uint64_t>(options.non_finite)},
+       {"place of its matrix products (0: the host, 1: a device)",
+        same_products && options.device ? 1U : 0U}},
+      options.vote_weight);
+}
+
+void Optimizer::Impl::agree(Call call, const std::function<Settings()>& body) {
+  std::exception_ptr unusable;
+  Settings settings;
+  try {
+    settings = body();
   } catch (const InvalidArgument&) {
     unusable = std::current_exception();
   }
-  check_accepted(comm, Call::kBroadcast, unusable != nullptr);
+  check_accepted(*comms.front(), call, unusable != nullptr);
   if (unusable) std::rethrow_exception(unusable);
+  if (!settings.empty()) check_agreement(*comms.front(), layout, settings);
+}
+
+void Optimizer::Impl::check_parameters() {
+  Communicator& comm = *comms.front();
+  const View common = method->begin(parameters->view());
+  std::string ranks;
+  if (comm.size() > 1) {
+    ranks = ranks_that_differ(gather_calls(comm, Call::kFirstStep, hash_of(layout, common)), 1, 0);
+  }
+  params_checked = ranks.empty();
+  PRIDE_CHECK(ranks.empty(), "optimizer: the parameters of rank(s) ", ranks,
+              " and of rank 0 differ before step ", steps_done + 1,
+              "; Optimizer::broadcast() gives all ranks those of rank 0");
+}
+
+void Optimizer::Impl::complete() {
+  if (refusal.empty()) guarded([&] { pipeline->complete(); });
+}
+
+std::size_t Optimizer::Impl::frame_bytes() const {
+  std::size_t bytes = pipeline->wire_bytes() + results.capacity();
+  for (const auto* flights : followers) {
+    for (const Flight& flight : *flights) bytes += flight.capacity_bytes();
+  }
+  return bytes;
+}
+
+void Optimizer::Impl::move_server_state(std::span<const Bucket> from) {
+  move_to_servers(*comms.front(), from, buckets, method->state().buffers(StateKind::kServer));
+}
+
+void Optimizer::Impl::broadcast(const Parameters& params) {
+  check_idle("broadcast");
+  complete();  // until then the communicator is that of an exchange in flight
+  agree(Call::kBroadcast, [&] {
+    place(params, "broadcast");
+    return Settings{};
+  });
+  Communicator& comm = *comms.front();
   if (comm.size() == 1) return;
   const Communicator::Scope scope(comm, "broadcast of the parameters");
-  const View view = impl_->parameters->view();
-  Space& space = impl_->space;
+  const View view = parameters->view();
   std::vector<float> room;
-  const auto& tensors = impl_->layout.tensors();
-  for (std::size_t t = 0; t < tensors.size(); ++t) {
-    const auto values = view.f32(t, tensors[t].offset, tensors[t].offset + tensors[t].n);
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    const TensorSlot& slot = layout.tensors()[t];
+    const auto values = view.f32(t, slot.offset, slot.offset + slot.n);
     const bool here = space.is_host() && !values.halved();
     if (!here) on_host(space, values, room);
     const std::span<float> sent = here ? values.span() : std::span(room);
     comm.broadcast(std::as_writable_bytes(sent), 0);
     if (!here) space.write(sent, values);
   }
-  impl_->publish();
-}
-
-void Optimizer::set_frozen(std::span<const bool> frozen) {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: set_frozen() in the middle of a step");
-  const std::size_t n = impl_->layout.tensors().size();
-  PRIDE_CHECK(frozen.empty() || frozen.size() == n, "optimizer: set_frozen(): ", frozen.size(),
-              " flags for ", n, " tensors");
-  const bool any = std::ranges::find(frozen, true) != frozen.end();
-  impl_->frozen.assign(frozen.begin(), any ? frozen.end() : frozen.begin());
-}
-
-void Optimizer::set_gradient_factor(float factor) {
-  PRIDE_CHECK(!impl_->in_step || impl_->workers,
-              "optimizer: set_gradient_factor() in the middle of a step");
-  impl_->gradient_factor = factor;
-}
-
-void Optimizer::scale_next_step(const float* factor) {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: scale_next_step() in the middle of a step");
-  PRIDE_CHECK(
-      !impl_->workers && !impl_->central,
-      "optimizer: scale_next_step() is not supported with virtual workers or a coordinator");
-  const Protocol protocol = impl_->method->protocol({.voters = impl_->world()});
-  PRIDE_CHECK(!protocol.own_parameters, "optimizer: scale_next_step() is not supported with ",
-              method(),
-              ": a step without exchange cannot report a non-finite gradient to all ranks");
-  impl_->next_scale = {true, factor};
-}
-
-void Optimizer::set_stream(void* stream) {
-  if (stream != impl_->options.stream) impl_->space.after(stream);  // the last look at the other
-  impl_->options.stream = stream;
-}
-
-int Optimizer::worker_number() const {
-  return impl_->central ? impl_->central->number() : impl_->comms.front()->rank();
-}
-
-void Optimizer::replay(const Parameters& params, std::span<const std::byte> record) {
-  impl_->place(params, "replay");
-  impl_->replay(record);
-  impl_->publish();
-}
-
-// A worker in the middle of a period drops its local steps if it has missed a round.
-void Optimizer::Impl::join() {
-  PRIDE_CHECK(refusal.empty(), "optimizer: broadcast() after a step that failed: ", refusal);
-  try {
-    by_rounds(steps_done / central->period(),
-              [&](std::int64_t& round) { central->join(parameters->view(), round); });
-  } catch (const CommError& e) {
-    refusal = e.what();
-    throw;
-  }
   publish();
-  params_checked = true;
 }
 
-void Optimizer::Impl::replay(std::span<const std::byte> record) {
-  PRIDE_CHECK(world() == 1, "optimizer: replay() on a communicator of size ", world(),
-              ", must be 1");
-  if (!central && !shadow)
-    shadow = std::make_unique<Central>(layout, *method, buckets, space, options);
-  Central& rounds = central ? *central : *shadow;
-  const std::int64_t round = steps_done / rounds.period();
-  rounds.replay(parameters->view(), round, record, concat("replay of round ", round));
-  steps_done = (round + 1) * rounds.period();
-}
+void Optimizer::broadcast(const Parameters& params) { impl().broadcast(params); }
 
-const Layout& Optimizer::layout() const noexcept { return impl_->layout; }
-std::int64_t Optimizer::steps_done() const noexcept { return impl_->steps_done; }
-std::string_view Optimizer::method() const noexcept { return impl_->options.method; }
-MemoryUse Optimizer::memory() const {
-  MemoryUse use;
-  use.state = sizeof(float) * impl_->method_floats();
-  use.masters = impl_->parameters->bytes();
-  use.frames = impl_->pipeline->wire_bytes() + impl_->method->frame_bytes();
-  if (impl_->workers) use.frames += impl_->workers->frame_bytes();
-  use.frames += impl_->results.capacity();
-  for (const auto& follower : impl_->followers) use.frames += follower->frame_bytes();
-  std::uint64_t apart = 0;  // server state, which lies on the host
-  for (int i = 0; i < impl_->n_workers(); ++i) {
-    apart += sizeof(float) * impl_->table(i).floats(StateKind::kServer);
-  }
-  const Space& space = impl_->space;
-  use.scratch = space.held() + apart - use.state - use.masters + space.scratch_bytes();
-  return use;
-}
-
-std::uint64_t Optimizer::state_floats() const noexcept {
-  return impl_->method_floats() + impl_->parameters->bytes() / sizeof(float);
-}
-
-std::vector<StateBuffer> Optimizer::state_buffers() {
-  if (!impl_->in_step) {
-    impl_->complete();
-    impl_->space.before(impl_->options.stream);
-  }
-  return impl_->method->state().buffers();
-}
-
-Round Optimizer::Impl::round_of(std::int64_t step) const {
-  Round round{.step = step, .voters = world(), .seed = options.seed};
-  round.weights = weights;
-  round.central = central != nullptr;
-  return round;
-}
-
-// With a coordinator: the bytes of the ballot, without the client's messages around it.
-Cost Optimizer::Impl::cost_of(std::int64_t step) const {
-  if (!central) {
-    return step_costs(*method, buckets, round_of(step),
-                      options.nodes)[static_cast<std::size_t>(comms.front()->rank())];
-  }
-  Cost cost{.exact = false, .bound = false};
-  if (ends_round(step)) cost.bytes_up = central->ballot_bytes(step / central->period());
-  return cost;
-}
-
-Cost Optimizer::cost(std::int64_t step) const { return impl_->cost_of(step); }
-
-Cost Optimizer::mean_cost(std::int64_t step) const {
-  if (impl_->central) {
-    const std::int64_t period = impl_->central->period();
-    Cost cost = impl_->cost_of(step - step % period + period - 1);
-    cost.bytes_up = (cost.bytes_up + static_cast<std::uint64_t>(period) - 1) /
-                    static_cast<std::uint64_t>(period);
-    return cost;
-  }
-  return mean_costs(*impl_->method, impl_->buckets, impl_->round_of(step),
-                    impl_->options.nodes)[static_cast<std::size_t>(impl_->comms.front()->rank())];
-}
-
-std::int64_t Optimizer::period() const noexcept { return impl_->info.period; }
-
-std::int64_t Optimizer::lost_of(std::int64_t steps) const {
-  std::int64_t lost = 0;
-  for (const std::int64_t s : impl_->method->exchanging_steps()) {
-    lost = std::max(lost, (steps - 1 - s + period()) % period());
-  }
-  return std::min(lost, steps);
-}
-
-// Waits for the exchanges in flight, because their results are state.
-void Optimizer::Impl::complete() {
-  if (refusal.empty()) guarded([&] { pipeline->complete(); });
+void Optimizer::add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups) {
+  Impl& all = impl();
+  all.check_idle("add");
+  PRIDE_CHECK(all.refusal.empty(), "optimizer: add() after a step that failed: ", all.refusal);
+  PRIDE_CHECK(all.followers.empty(),
+              "optimizer: add() to an optimizer with followers: create a new ", "optimizer");
+  all.complete();
+  auto [layout, options] = all.grown(std::move(tensors), std::move(groups));
+  auto next = Impl::make(all.caller, std::move(layout), std::move(options));
+  next->next_scale = all.next_scale;
+  next->take_over(all);
+  impl_ = std::move(next);
 }
 
 Traffic Optimizer::finish_exchanges() {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: finish_exchanges() in the middle of a step");
-  impl_->complete();
-  return impl_->pipeline->has_delay() ? impl_->uncounted() : Traffic{};
-}
-
-void Optimizer::to_common(const Parameters& params) const {
-  impl_->place(params, "to_common");
-  impl_->complete();
-  impl_->method->to_common(impl_->parameters->view(), impl_->frozen);
-  impl_->publish();
-}
-
-void Optimizer::to_local(const Parameters& params) const {
-  impl_->place(params, "to_local");
-  // for virtual workers to_worker() does it, worker by worker
-  if (!impl_->workers) impl_->method->to_local(impl_->parameters->view(), impl_->frozen);
-  impl_->publish();
-}
-
-std::uint64_t Optimizer::hash(const Parameters& params) const {
-  impl_->place(params, "hash");
-  impl_->complete();
-  return hash_of(impl_->layout, impl_->method->begin(impl_->parameters->view()));
-}
-
-void Optimizer::read(const Parameters& params, std::span<float> flat) const {
-  impl_->place(params, "read");
-  PRIDE_CHECK(flat.size() == impl_->layout.flat_size(), "optimizer: read() into ", flat.size(),
-              " floats, the layout has ", impl_->layout.flat_size(), " with padding");
-  gather(impl_->layout, impl_->parameters->view(), flat);
-}
-
-void Optimizer::read(std::size_t tensor, std::size_t begin, std::span<float> values) const {
-  const auto& tensors = impl_->layout.tensors();
-  PRIDE_CHECK(!impl_->in_step, "optimizer: read() in the middle of a step");
-  PRIDE_CHECK(tensor < tensors.size(), "optimizer: read(): tensor ", tensor, ", the layout has ",
-              tensors.size());
-  const TensorSlot& slot = tensors[tensor];
-  PRIDE_CHECK(begin <= slot.n && values.size() <= slot.n - begin,
-              "optimizer: read(): ", values.size(), " values of '", slot.spec.name, "' from value ",
-              begin, "; it has ", slot.n);
-  const View view = impl_->parameters->view();
-  PRIDE_CHECK(view.flat.size() > 0 || view.places != nullptr || slot.n == 0,
-              "optimizer: read(): no earlier call was given the parameters");
-  const std::size_t first = slot.offset + begin;
-  view.memory->read(view.f32(tensor, first, first + values.size()), values);
-}
-
-void Optimizer::write(const Parameters& params, std::span<const float> flat) {
-  impl_->place(params, "write");
-  PRIDE_CHECK(flat.size() == impl_->layout.flat_size(), "optimizer: write() of ", flat.size(),
-              " floats, the layout has ", impl_->layout.flat_size(), " with padding");
-  scatter(impl_->layout, flat, impl_->parameters->view());
-  impl_->publish();
-}
-
-std::map<std::string, int> Optimizer::routes() const {
-  std::map<std::string, int> routes;
-  const Round round = impl_->round_of(impl_->steps_done);
-  for (const Bucket& bucket : impl_->buckets) {
-    const auto parts = parts_in_period(*impl_->method, bucket, round);
-    if (round.central) ++routes["coordinator"];
-    if (round.voters > 1) ++routes[std::string(route_name(main_route(parts)))];
-  }
-  return routes;
+  impl().check_idle("finish_exchanges");
+  impl().complete();
+  return impl().pipeline->has_delay() ? impl().uncounted() : Traffic{};
 }
 
 }  // namespace pride

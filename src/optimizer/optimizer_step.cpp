@@ -1,4 +1,4 @@
-// A step: its scalars, the tensors as they become ready, its end, and its errors.
+// A step of an optimizer: the tensors as they become ready, and its end.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <utility>
@@ -9,75 +9,18 @@
 
 namespace pride {
 
-// Stores the caller's addresses. Only between steps.
-void Optimizer::Impl::place(const Parameters& params, const char* call) {
-  PRIDE_CHECK(!in_step, "optimizer: ", call, "() in the middle of a step");
-  follow(params, call);
-}
-
-void Optimizer::Impl::follow(const Parameters& params, const char* call) {
-  space.after(options.stream);
-  parameters->place(params, call);
-}
-
-// Makes written parameters available to the caller's stream.
-void Optimizer::Impl::publish() {
-  parameters->publish();
-  space.before(options.stream);
-}
-
-// After an error: what was begun runs now, and the caller's stream waits for it. Otherwise it would
-// change parameters that the caller has restored, or read gradients that are freed.
-void Optimizer::Impl::leave() noexcept try {
-  space.before(options.stream);
-} catch (const std::exception&) {
-  return;  // the first error is reported
-}
-
-void Optimizer::Impl::place_gradient(std::size_t tensor, const ConstTensor& grad) {
-  const TensorSlot& slot = layout.tensors()[tensor];
-  PRIDE_CHECK(grad.n == slot.n || grad.data == nullptr, "optimizer: a gradient of ", grad.n,
-              " values for '", slot.spec.name, "', which has ", slot.n);
-  gradients[tensor] = {grad.data, slot.offset, grad.dtype};
-}
-
-void Optimizer::Impl::place_gradients(const Gradients& grads) {
-  if (!grads.is_flat()) {
-    PRIDE_CHECK(grads.each().size() == gradients.size(), "optimizer: ", grads.each().size(),
-                " gradients given, the layout has ", gradients.size(), " tensors");
-    for (std::size_t t = 0; t < gradients.size(); ++t) place_gradient(t, grads.each()[t]);
-    return;
-  }
-  const ConstTensor& flat = grads.flat();
-  PRIDE_CHECK(flat.n == layout.flat_size(), "optimizer: ", flat.n,
-              " gradients given, the layout has ", layout.flat_size(), " with padding");
-  for (std::size_t t = 0; t < gradients.size(); ++t) {
-    const TensorSlot& slot = layout.tensors()[t];
-    const auto* data = static_cast<const std::byte*>(flat.data);
-    place_gradient(t, {data + slot.offset * size_of(flat.dtype), slot.n, flat.dtype});
-  }
-}
-
-// A coordinator's record has no flags of frozen tensors: workers that replay it would decay them.
-void Optimizer::Impl::check_frozen() const {
-  for (std::size_t t = 0; central && t < frozen.size(); ++t) {
-    const TensorSpec& spec = layout.tensors()[t].spec;
-    PRIDE_CHECK(frozen[t] == 0 || scalars[static_cast<std::size_t>(spec.group)].decay == 1,
-                "optimizer: '", spec.name,
-                "' is frozen and has weight decay, which is not supported with a ",
-                "coordinator; leave out frozen tensors, or set their weight decay to 0");
-  }
-}
-
-// Where this rank's gradients lie. `grads` null: they are given one by one.
-GradientView Optimizer::Impl::view_of(const Gradients* grads) {
+// Where this rank's gradients lie. None: they are given one by one.
+GradientView Optimizer::Impl::view_of(const std::optional<Gradients>& grads) {
   GradientView view{.factor = gradient_factor};
   if (!space.is_host()) view.scale = loss_scale.factor;
   if (space.is_host() && loss_scale.factor != nullptr) view.factor *= *loss_scale.factor;
-  gradients.assign(layout.tensors().size(), {});
-  if (grads != nullptr) place_gradients(*grads);
-  if (grads != nullptr && grads->is_flat() && grads->flat().dtype == DType::kFloat32 &&
-      view.factor == 1 && view.scale == nullptr) {
+  if (grads) {
+    place_gradients(*grads);
+  } else {
+    gradients.assign(layout.tensors().size(), {});
+  }
+  if (grads && grads->is_flat() && grads->flat().dtype == DType::kFloat32 && view.factor == 1 &&
+      view.scale == nullptr) {
     view.flat = static_cast<const float*>(grads->flat().data);
   } else {
     view.places = gradients.data();
@@ -85,33 +28,8 @@ GradientView Optimizer::Impl::view_of(const Gradients* grads) {
   return view;
 }
 
-// Sets the parts of the context that do not depend on gradients.
-void Optimizer::Impl::set_context(const Parameters& params, const char* call) {
-  place(params, call);
-  try {
-    if (!params_checked) check_parameters();
-  } catch (const CommError& e) {
-    refusal = e.what();
-    throw;
-  }
-  scalars.clear();
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    scalars.push_back(scalars_of(groups[g], steps_done - group_starts[g]));
-  }
-  check_frozen();
-  static_cast<Round&>(ctx) = round_of(steps_done);
-  ctx.rank = central ? central->number() : comms.front()->rank();
-  ctx.groups = scalars;
-  ctx.x = parameters->view();
-  ctx.frozen = frozen;
-  ctx.scalars_digest = digest_of(scalars, central ? std::span<const char>() : ctx.frozen);
-  ctx.memory = &space;
-}
-
-void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
-  if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
-  PRIDE_CHECK(!workers, "optimizer: with ", n_workers(),
-              " virtual workers call hand_over() for each, then step_workers()");
+void Optimizer::Impl::begin(const Parameters& params, const std::optional<Gradients>& grads) {
+  check_usable();
   PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
   is_whole = false;
   loss_scale = next_scale;
@@ -121,50 +39,33 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
   unused.assign(layout.tensors().size(), 1);
   reported.assign(layout.tensors().size(), 0);
   released.assign(layout.tensors().size(), 0);
-  one_by_one = grads == nullptr;
+  one_by_one = !grads;
   waiting = tensors_of_bucket;
   if (!pipeline->has_delay()) traffic_before = traffic();
   ctx.unused = unused;
-  Pipeline::ExchangeAll all;
-  if (ends_round(steps_done)) {
-    all = [this](StepContext& step, std::span<Flight> flights) {
-      is_whole = true;  // without a result nothing is applied
-      const auto results = central->exchange(parameters->view(), step, flights);
-      is_whole = false;
-      return results;
-    };
-  }
   guarded([&] {
     pipeline->begin(ctx, parameters->view(), view,
-                    skips_non_finite() || options.clip_global_norm > 0, options.clip_global_norm,
-                    std::move(all));
+                    skips_non_finite() || options.clip_global_norm > 0, options.clip_global_norm);
   });
   next_scale = {};  // only now: a refused step leaves it for the next
   in_step = true;
 }
 
-void Optimizer::Impl::check_unreported(std::size_t tensor) const {
+void Optimizer::Impl::tensor_ready(std::size_t tensor, const std::optional<ConstTensor>& grad) {
   PRIDE_CHECK(in_step, "optimizer: gradient_ready() outside a step");
   PRIDE_CHECK(tensor < reported.size(), "optimizer: gradient_ready() of tensor ", tensor,
               ", the layout has ", reported.size(), " tensors");
-  PRIDE_CHECK(reported[tensor] == 0, "optimizer: tensor '", layout.tensors()[tensor].spec.name,
-              "' reported ready twice in a step");
-}
-
-void Optimizer::Impl::tensor_ready(std::size_t tensor, const ConstTensor& grad) {
-  check_unreported(tensor);
-  PRIDE_CHECK(one_by_one, "optimizer: gradient_ready() was given a gradient of '",
-              layout.tensors()[tensor].spec.name, "', but begin_step() was given all gradients");
-  place_gradient(tensor, grad);
-  submit_tensor(tensor, grad.data == nullptr && grad.n > 0);
-}
-
-void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_unused) {
-  check_unreported(tensor);
   const TensorSlot& slot = layout.tensors()[tensor];
-  PRIDE_CHECK(!one_by_one || is_unused, "optimizer: gradient_ready() was given no gradient of '",
+  PRIDE_CHECK(reported[tensor] == 0, "optimizer: tensor '", slot.spec.name,
+              "' reported ready twice in a step");
+  const bool is_null = grad && grad->data == nullptr;
+  PRIDE_CHECK(!one_by_one || grad, "optimizer: gradient_ready() was given no gradient of '",
               slot.spec.name, "', nor was begin_step()");
-  submit_tensor(tensor, is_unused || (slot.n > 0 && gradients[tensor].data == nullptr));
+  PRIDE_CHECK(one_by_one || !grad || is_null,
+              "optimizer: gradient_ready() was given a gradient of '", slot.spec.name,
+              "', but begin_step() was given all gradients");
+  if (one_by_one) place_gradient(tensor, *grad);
+  submit_tensor(tensor, is_null || (slot.n > 0 && gradients[tensor].data == nullptr));
 }
 
 void Optimizer::Impl::submit_tensor(std::size_t tensor, bool is_unused) {
@@ -198,7 +99,7 @@ std::vector<std::size_t> Optimizer::Impl::take_released() {
 
 Traffic Optimizer::Impl::traffic() const {
   if (pipeline->has_delay()) return pipeline->traffic();  // threads change the other counters now
-  Traffic sum = central ? central->traffic() : Traffic{};
+  Traffic sum;
   for (const auto& comm : comms) sum = sum + comm->traffic();
   return sum;
 }
@@ -216,74 +117,57 @@ StepReport Optimizer::Impl::finish() {
   StepReport report;
   report.step = steps_done;
   if (non_finite) {
-    skip(describe(*non_finite, steps_done), false, report);
+    skip(describe(*non_finite, steps_done), report);
   } else {
     StepNotes notes;
     guarded([&] { notes = method->end_step(ctx); });
-    if (notes.alone) skip(describe(*notes.alone, steps_done), true, report);
-    if (notes.dropped) skip(describe(*notes.dropped, notes.dropped_step), false, report);
+    // no other rank has the flag, so all would go on without this one
+    if (notes.alone && !skips_non_finite()) caller.fail(describe(*notes.alone, steps_done));
+    note(notes, report);
   }
   if (options.device) report.note = options.device->warning();
   if (!non_finite || !loss_scale.used) ++steps_done;
-  if (ends_round(report.step)) {
-    const std::int64_t first = report.step / central->period();
-    steps_done = report.step;  // until the round is over
-    guarded([&] {
-      by_rounds(first, [&](std::int64_t& round) {
-        central->finish(parameters->view(), round, !non_finite, report.round.emplace());
-      });
-    });
-    // the run's parameters may be those of the start of this round
-    if (steps_done == report.step) steps_done = first * central->period();
-  }
   publish();
-  const Traffic counted = uncounted();
-  report.bytes_sent = counted.bytes_sent;
-  report.bytes_received = counted.bytes_received;
-  report.messages_sent = counted.messages_sent;
+  enter(uncounted(), report);
+  enter(pipeline->timing(), report);
   if (options.clip_global_norm > 0 && !non_finite) report.grad_norm = pipeline->grad_norm();
-  report.encode_s = pipeline->timing().encode_s;
-  report.exchange_s = pipeline->timing().exchange_s;
-  report.apply_s = pipeline->timing().apply_s;
   return report;
 }
 
-// Steps are counted from 1 in texts, as the trainer does.
-std::string Optimizer::Impl::describe(const NonFinite& seen, std::int64_t step) const {
-  const auto& tensors = layout.tensors();
-  const std::string name =
-      seen.tensor < tensors.size() ? tensors[seen.tensor].spec.name : std::string("?");
-  if (seen.rank == NonFinite::kSum) {
-    return concat("step ", step + 1, ": the sum of the ranks' gradients of '", name, "' overflows");
-  }
-  if (seen.rank == NonFinite::kPart) {
-    return concat("step ", step + 1, ": NaN or Inf in a gradient of another part of the model");
-  }
-  return concat("step ", step + 1, ": NaN or Inf in the gradient of '", name, "' on rank ",
-                seen.rank);
-}
-
-// `alone`: only this rank has the flag, in a step without exchange.
-void Optimizer::Impl::skip(const std::string& text, bool alone, StepReport& report) {
-  if (!skips_non_finite()) {
-    refusal = text + "; load a state to go on";
-    leave();
-    if (alone) caller.fail(text);
-    throw NonFiniteGradient(text);
-  }
-  report.skip_reason += (report.skipped ? "; " : "") + text;
-  report.skipped = true;
-}
-
-StepReport Optimizer::Impl::whole_step(const Parameters& params, const Gradients& grads,
-                                       std::span<const bool> unused_here) {
-  const std::size_t n = layout.tensors().size();
-  PRIDE_CHECK(unused_here.empty() || unused_here.size() == n, "optimizer: ", unused_here.size(),
-              " flags of unused tensors for ", n, " tensors");
-  begin(params, &grads);
+StepReport Optimizer::step(const Parameters& params, const Gradients& grads,
+                           std::span<const bool> unused) {
+  Impl& all = impl();
+  all.check_flags(unused);
+  all.begin(params, grads);
   // last tensor first: the order of the buckets
-  for (std::size_t i = n; i-- > 0;) tensor_ready(i, !unused_here.empty() && unused_here[i]);
-  return finish();
+  for (std::size_t t = all.gradients.size(); t-- > 0;) {
+    const bool missing = all.layout.tensors()[t].n > 0 && all.gradients[t].data == nullptr;
+    all.submit_tensor(t, missing || (!unused.empty() && unused[t]));
+  }
+  return all.finish();
+}
+
+void Optimizer::begin_step(const Parameters& params, const std::optional<Gradients>& grads) {
+  impl().begin(params, grads);
+}
+void Optimizer::gradient_ready(std::size_t tensor, const std::optional<ConstTensor>& grad) {
+  impl().tensor_ready(tensor, grad);
+}
+StepReport Optimizer::finish_step() { return impl().finish(); }
+std::vector<std::size_t> Optimizer::take_released() { return impl().take_released(); }
+
+void Optimizer::scale_next_step(const float* factor) {
+  impl().check_idle("scale_next_step");
+  const Protocol protocol = impl().method->protocol({.voters = impl().world});
+  PRIDE_CHECK(!protocol.own_parameters, "optimizer: scale_next_step() is not supported with ",
+              impl().options.method,
+              ": a step without exchange cannot report a non-finite gradient to all ranks");
+  impl().next_scale = {true, factor};
+}
+
+std::span<const std::byte> Optimizer::results() const {
+  impl().check_idle("results");
+  return impl().results;
 }
 
 }  // namespace pride

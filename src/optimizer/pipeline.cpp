@@ -66,11 +66,9 @@ void Pipeline::abandon(std::string_view why) noexcept {
   ctx_ = nullptr;
 }
 
-void Pipeline::begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip,
-                     ExchangeAll all) {
+void Pipeline::begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip) {
   if (delay_ > 0) rethrow_error();
   ctx_ = &ctx;
-  ctx.grad_scale = 1;
   protocol_ = method_.protocol(ctx);
   applied_ = delay_ > 0 || protocol_.own_parameters;
   params_ = params;
@@ -78,11 +76,9 @@ void Pipeline::begin(StepContext& ctx, View params, GradientView grads, bool hol
   hold_ = hold;
   clip_ = clip;
   grad_norm_ = 0;
-  all_ = std::move(all);
-  results_ = Results::kApply;
-  separate_ = delay_ == 0 && (overlap_ || hold || all_ != nullptr || !space_.is_host());
+  separate_ = delay_ == 0 && (overlap_ || hold || !space_.is_host());
   timing_ = {};
-  window_ = separate_ && !hold && all_ == nullptr ? buckets_at_once() : buckets_.size();
+  window_ = separate_ && !hold ? buckets_at_once() : buckets_.size();
   flights_.resize(std::max(flights_.size(), separate_ ? window_ : 1));
   encoded_.assign(buckets_.size(), 0);
   if (delay_ > 0) return begin_late();
@@ -124,15 +120,8 @@ bool Pipeline::is_done_with(std::size_t bucket) const {
 
 std::optional<NonFinite> Pipeline::finish() {
   PRIDE_CHECK(ctx_ != nullptr, "pipeline: finish() without begin()");
-  const auto non_finite = reporting([&] { return run_step(); },
-                                    [&](const char* why) {
-                                      // with a coordinator no rank waits for this one, and the
-                                      // state can still be saved
-                                      if (all_)
-                                        ctx_ = nullptr;
-                                      else
-                                        abandon(why);
-                                    });
+  const auto non_finite =
+      reporting([&] { return run_step(); }, [&](const char* why) { abandon(why); });
   ctx_ = nullptr;
   return non_finite;
 }
@@ -156,7 +145,6 @@ std::optional<NonFinite> Pipeline::run_step() {
   for (std::size_t b = 0; overlap_ && b < window_; ++b) {
     if (encoded_[b] == 0) encode(b);
   }
-  if (all_) return run_as_one();
   if (!overlap_) return run_in_order();
   const auto non_finite = hold_ ? apply_held() : apply_as_they_arrive();
   // if one lane stopped, the others still run to their ends, on every rank
@@ -246,7 +234,6 @@ void Pipeline::apply(std::size_t bucket) {
   const Stopwatch watch(timing_.apply_s);
   const Flight& flight = flight_of(bucket);
   if (keep_results_) keep_results_(flight);
-  if (results_ == Results::kReplay) return step_.replay(bucket, flight, *ctx_, params_);
   step_.apply(bucket, flight, *ctx_, params_);
 }
 
@@ -269,26 +256,6 @@ std::optional<NonFinite> Pipeline::run_in_order() {
   // a held step encodes and exchanges every bucket, so that momentum does not depend on the
   // schedule
   return hold_ ? end_held(first) : first;
-}
-
-// A worker whose gradient is not finite sends no ballot.
-std::optional<NonFinite> Pipeline::run_as_one() {
-  std::optional<NonFinite> first;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) encode(b);
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    step_.complete(*ctx_, flights_[b]);
-    if (!first) first = flights_[b].non_finite;
-    for (std::size_t k = 0; k < flights_[b].parts.size() && !first; ++k) {
-      first = flights_[b].wires[k].non_finite;
-    }
-  }
-  if (first) return first;
-  {
-    const Stopwatch watch(timing_.exchange_s);
-    results_ = all_(*ctx_, std::span(flights_).first(buckets_.size()));
-  }
-  for (std::size_t b = 0; b < buckets_.size() && results_ != Results::kNothing; ++b) apply(b);
-  return std::nullopt;
 }
 
 // True if the bucket was exchanged, false if its lane stopped before it. Throws a lane's error.

@@ -17,15 +17,13 @@
 #include <vector>
 
 #include "optimizer/bucket_step.h"
+#include "optimizer/reporting.h"
 #include "pride/communicator.h"
 
 namespace pride {
 
 class Pipeline {
  public:
-  struct Timing {
-    double encode_s = 0, exchange_s = 0, apply_s = 0;
-  };
   using SumOfParts = std::function<void(std::span<double>)>;  // OptimizerOptions::sum_of_parts
 
   // All must outlive the pipeline. With overlap each of `comms` has a thread. Only that thread uses
@@ -43,22 +41,14 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // One exchange for all buckets. It gets the encoded flights of all buckets, leaves their results
-  // in them, and the round's voters and scalars in ctx. kReplay: the results do not include this
-  // worker's frames. kNothing: they are for other parameters than this worker's.
-  enum class Results { kApply, kReplay, kNothing };
-  using ExchangeAll = std::function<Results(StepContext& ctx, std::span<Flight> flights)>;
-
   // Starts a step. `ctx` and what it points at must live until finish(). With `hold` nothing is
   // applied until every bucket is known to be finite. `clip` above 0 scales the mean gradient down
-  // to that 2-norm. REQUIRES: clip == 0, or hold and Protocol::mean_gradient. `all`: the exchange
-  // of this step if it is one for all buckets. REQUIRES: no overlap.
-  void begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip = 0,
-             ExchangeAll all = {});
+  // to that 2-norm. REQUIRES: clip == 0, or hold and Protocol::mean_gradient.
+  void begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip = 0);
 
   // The frames of a step take at most this, or the buckets that the threads need. A later bucket is
   // encoded when an earlier one was applied, so it cannot leave during backward. No limit with
-  // `hold`, with `all` or with a delay. The same on every rank.
+  // `hold` or with a delay. The same on every rank.
   static constexpr std::size_t kFrameBytes = std::size_t{1} << 30;
   void limit_frames(std::size_t bytes) { frame_bytes_ = bytes; }
 
@@ -101,7 +91,7 @@ class Pipeline {
 
   // 2-norm of the step's mean gradient before it was clipped; 0 without clipping.
   double grad_norm() const noexcept { return grad_norm_; }
-  const Timing& timing() const noexcept { return timing_; }
+  const StepTimes& timing() const noexcept { return timing_; }
   std::size_t wire_bytes() const noexcept;
 
  private:
@@ -138,7 +128,6 @@ class Pipeline {
   void apply(std::size_t bucket);
   std::optional<NonFinite> run_step();
   std::optional<NonFinite> run_in_order();
-  std::optional<NonFinite> run_as_one();
   void run_late();
   void begin_late();
   void arrive(const Sent& sent);
@@ -171,14 +160,12 @@ class Pipeline {
   GradientView grads_;
   bool hold_ = false;
   double clip_ = 0, grad_norm_ = 0;
-  ExchangeAll all_;
-  Results results_ = Results::kApply;
   bool separate_ = false;  // a flight for each bucket in flight, else one for all
   std::size_t frame_bytes_ = kFrameBytes;
   std::size_t window_ = 1;  // buckets that are encoded and not yet applied, at most
   std::vector<char> encoded_;
   std::vector<Flight> flights_;
-  Timing timing_;
+  StepTimes timing_;
 
   // delayed exchanges
   std::vector<Late> late_;                  // by bucket

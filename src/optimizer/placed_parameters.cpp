@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optimizer/placed_parameters.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/state_table.h"
@@ -15,6 +16,14 @@ std::string key_of(const TensorSlot& slot) { return concat(kMasterKey, slot.spec
 
 PlacedParameters::PlacedParameters(const Layout& layout, Space& space)
     : layout_(layout), space_(space), masters_(layout.tensors().size()) {}
+
+PlacedParameters::PlacedParameters(const PlacedParameters& other, const Parameters& params,
+                                   const char* call)
+    : PlacedParameters(other.layout_, other.space_) {
+  take(other);
+  each_ = other.each_;
+  place(params, call);
+}
 
 Floats PlacedParameters::Master::values() const {
   auto* const here = const_cast<float*>(memory.data());
@@ -63,6 +72,14 @@ void PlacedParameters::place(const Parameters& params, const char* call) {
   }
   flat_ = {};
   each_ = true;
+}
+
+bool PlacedParameters::may_be_at(const Parameters& params) const {
+  if (!each_ && flat_.size() == 0) return true;
+  if (params.is_flat()) return !each_ && params.flat().data() == flat_.data;
+  return each_ && std::ranges::equal(params.each(), masters_, [](const Tensor& t, const Master& m) {
+           return t.data == m.caller.data;
+         });
 }
 
 void PlacedParameters::place(Master& master) {

@@ -25,12 +25,17 @@ class PlacedParameters {
   // Both must outlive this object.
   PlacedParameters(const Layout& layout, Space& space);
 
+  // The parameters at other addresses, with copies of the masters.
+  PlacedParameters(const PlacedParameters& other, const Parameters& params, const char* call);
+
   // Stores the addresses, and adopts loaded masters. Throws InvalidArgument, naming the call and
   // the tensor, for another size, another dtype than before, or no memory.
   // If a float16 value is not its rounded master, the master adopts it. A bfloat16 value keeps its
   // lower half, whatever the caller has written.
   void place(const Parameters& params, const char* call);
 
+  // False if they were placed elsewhere.
+  bool may_be_at(const Parameters& params) const;
   View view() const noexcept { return {flat_, each_ ? places_.data() : nullptr, &space_}; }
 
   // Rounds float16 masters to the caller's values; bfloat16 values are parts of their masters.

@@ -1,107 +1,194 @@
+// What front doors share: parameters, groups, costs.
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/replica.h"
+#include "pride/replica.h"
 
 #include <algorithm>
-#include <vector>
+#include <utility>
 
-#include "base/digest.h"
+#include "optimizer/replica_impl.h"
+#include "optimizer/run_values.h"
 #include "pride/error.h"
-#include "pride/optimizer.h"
 
 namespace pride {
-namespace {
 
-using Blocks = std::vector<ConstView>;
+Replica::Replica(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Replica::~Replica() = default;
 
-Blocks blocks_of(Method& method, View x) {
-  Blocks blocks = {method.begin(x)};
-  Memory& memory = method.state().where();
-  for (const auto buffer : method.state().memory()) {
-    blocks.push_back({.flat = buffer, .memory = &memory});
-  }
-  return blocks;
+// --- Parameters. ---------------------------------------------------------------------------------
+
+void Replica::Impl::check_idle(const char* call) const {
+  PRIDE_CHECK(!in_step, "optimizer: ", call, "() in the middle of a step");
 }
 
-// The blocks' hashes do not cover padding.
-std::uint64_t hash_of(const Layout& layout, const Blocks& blocks) {
-  if (blocks.size() == 1) return pride::hash_of(layout, blocks[0]);
-  Digest digest;
-  for (const ConstView block : blocks) digest.number(pride::hash_of(layout, block));
-  return digest.value();
+void Replica::Impl::place(const Parameters& params, const char* call) {
+  space.after(options.stream);
+  parameters->place(params, call);
 }
 
-// Calls body(slot, the tensor's values on the host).
-void for_tensors(const Layout& layout, ConstView x, auto&& body) {
-  std::vector<float> room;
-  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
-    const TensorSlot& slot = layout.tensors()[t];
-    body(slot, on_host(*x.memory, x.f32(t, slot.offset, slot.offset + slot.n), room));
-  }
+// Makes written parameters available to the caller's stream.
+void Replica::Impl::publish(const PlacedParameters& written) {
+  written.publish();
+  space.before(options.stream);
 }
 
-}  // namespace
-
-std::size_t replica_floats(const Method& method, const Layout& layout) {
-  return layout.flat_size() * (1 + method.state().n_memory());
+// After an error: what was begun runs now, and the caller's stream waits for it. Otherwise it would
+// change parameters that the caller has restored, or read gradients that are freed.
+void Replica::Impl::leave() noexcept try {
+  space.before(options.stream);
+} catch (const std::exception&) {
+  return;  // the first error is reported
 }
 
-std::uint64_t hash_of(const Layout& layout, ConstView x) {
-  Digest digest;
-  for_tensors(layout, x, [&](const TensorSlot&, std::span<const float> values) {
-    digest.bytes(std::as_bytes(values));
-  });
-  return digest.value();
+void Replica::place(const Parameters& params) {
+  impl_->check_idle("place");
+  impl_->place(params, "place");
 }
 
-std::uint64_t param_hash(const Layout& layout, std::span<const float> params) {
-  PRIDE_CHECK(params.size() == layout.flat_size(), "param_hash: ", params.size(),
-              " floats given, the layout has ", layout.flat_size());
-  return hash_of(layout, ConstView{.flat = params});
-}
-
-std::uint64_t replica_hash(const Layout& layout, std::span<const float> row) {
-  const std::size_t n = layout.flat_size();
-  PRIDE_CHECK(n > 0 && !row.empty() && row.size() % n == 0, "replica_hash: ", row.size(),
-              " floats given, the layout has ", n);
-  Blocks blocks;
-  for (std::size_t at = 0; at < row.size(); at += n) blocks.push_back({.flat = row.subspan(at, n)});
-  return hash_of(layout, blocks);
-}
-
-std::uint64_t replica_hash(const Layout& layout, Method& method, View x) {
-  return hash_of(layout, blocks_of(method, x));
-}
-
-void scatter(const Layout& layout, std::span<const float> flat, View x) {
-  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
-    const TensorSlot& slot = layout.tensors()[t];
-    x.memory->write(flat.subspan(slot.offset, slot.n), x.f32(t, slot.offset, slot.offset + slot.n));
-  }
-}
-
-void gather(const Layout& layout, ConstView x, std::span<float> flat) {
-  for_tensors(layout, x, [&](const TensorSlot& slot, std::span<const float> values) {
-    std::ranges::copy(values, flat.subspan(slot.offset).begin());
+void Replica::to_common(const Parameters& params) const {
+  impl_->with(params, "to_common", [&](const PlacedParameters& placed) {
+    impl_->complete();
+    impl_->method->to_common(placed.view(), impl_->frozen);
+    impl_->publish(placed);
   });
 }
 
-FlatBuffer replica_of(const Layout& layout, Method& method, View x) {
-  FlatBuffer row(replica_floats(method, layout));
-  auto rest = row.span();
-  for (const ConstView block : blocks_of(method, x)) {
-    gather(layout, block, rest);
-    rest = rest.subspan(layout.flat_size());
-  }
-  return row;
+void Replica::to_local(const Parameters& params) const {
+  impl_->with(params, "to_local", [&](const PlacedParameters& placed) {
+    impl_->to_local(placed.view());
+    impl_->publish(placed);
+  });
 }
 
-void take_replica(const Layout& layout, std::span<const float> row, Method& method, View x) {
-  scatter(layout, row, x);
-  method.rebase(x);
-  for (const auto buffer : method.state().memory()) {
-    row = row.subspan(layout.flat_size());
-    method.state().where().write(row.first(buffer.size()), buffer);
+std::uint64_t Replica::hash(const Parameters& params) const {
+  return impl_->with(params, "hash", [&](const PlacedParameters& placed) {
+    impl_->complete();
+    return hash_of(impl_->layout, impl_->method->begin(placed.view()));
+  });
+}
+
+void Replica::read(const Parameters& params, std::span<float> flat) const {
+  impl_->with(params, "read", [&](const PlacedParameters& placed) {
+    PRIDE_CHECK(flat.size() == impl_->layout.flat_size(), "optimizer: read() into ", flat.size(),
+                " floats, the layout has ", impl_->layout.flat_size(), " with padding");
+    gather(impl_->layout, placed.view(), flat);
+  });
+}
+
+void Replica::read(std::size_t tensor, std::size_t begin, std::span<float> values) const {
+  const auto& tensors = impl_->layout.tensors();
+  impl_->check_idle("read");
+  PRIDE_CHECK(tensor < tensors.size(), "optimizer: read(): tensor ", tensor, ", the layout has ",
+              tensors.size());
+  const TensorSlot& slot = tensors[tensor];
+  PRIDE_CHECK(begin <= slot.n && values.size() <= slot.n - begin,
+              "optimizer: read(): ", values.size(), " values of '", slot.spec.name, "' from value ",
+              begin, "; it has ", slot.n);
+  const View view = impl_->parameters->view();
+  PRIDE_CHECK(view.flat.size() > 0 || view.places != nullptr || slot.n == 0,
+              "optimizer: read(): no earlier call was given the parameters");
+  const std::size_t first = slot.offset + begin;
+  view.memory->read(view.f32(tensor, first, first + values.size()), values);
+}
+
+void Replica::write(const Parameters& params, std::span<const float> flat) {
+  impl_->check_idle("write");
+  impl_->place(params, "write");
+  PRIDE_CHECK(flat.size() == impl_->layout.flat_size(), "optimizer: write() of ", flat.size(),
+              " floats, the layout has ", impl_->layout.flat_size(), " with padding");
+  scatter(impl_->layout, flat, impl_->parameters->view());
+  impl_->publish();
+}
+
+// --- Settings of the next steps. -----------------------------------------------------------------
+
+void Replica::set_stream(void* stream) {
+  if (stream != impl_->options.stream) impl_->space.after(stream);  // the last look at the other
+  impl_->options.stream = stream;
+}
+
+void Replica::set_frozen(std::span<const bool> frozen) {
+  impl_->check_idle("set_frozen");
+  const std::size_t n = impl_->layout.tensors().size();
+  PRIDE_CHECK(frozen.empty() || frozen.size() == n, "optimizer: set_frozen(): ", frozen.size(),
+              " flags for ", n, " tensors");
+  const bool any = std::ranges::find(frozen, true) != frozen.end();
+  impl_->frozen.assign(frozen.begin(), any ? frozen.end() : frozen.begin());
+}
+
+void Replica::set_gradient_factor(float factor) {
+  impl_->check_between_gradients("set_gradient_factor");
+  impl_->gradient_factor = factor;
+}
+
+GroupValues& Replica::Impl::group(int index) {
+  PRIDE_CHECK(index >= 0 && static_cast<std::size_t>(index) < groups.size(), "optimizer: group ",
+              index, ", must be from 0 to ", groups.size() - 1);
+  return groups[static_cast<std::size_t>(index)];
+}
+
+void Replica::set_group(const ParamGroup& values, int group) {
+  GroupValues& now = impl_->group(group);
+  const ParamGroup before = settings_of(now, impl_->info);
+  const auto or_before = [](std::optional<double> a, std::optional<double> b) { return a ? a : b; };
+  now = complete_group({.lr = or_before(values.lr, before.lr),
+                        .beta1 = or_before(values.beta1, before.beta1),
+                        .beta2 = or_before(values.beta2, before.beta2),
+                        .eps = or_before(values.eps, before.eps),
+                        .weight_decay = or_before(values.weight_decay, before.weight_decay)},
+                       impl_->info, group);
+}
+
+ParamGroup Replica::group(int group) const { return settings_of(impl_->group(group), impl_->info); }
+
+// --- Facts. --------------------------------------------------------------------------------------
+
+const Layout& Replica::layout() const noexcept { return impl_->layout; }
+const MethodInfo& Replica::method() const noexcept { return impl_->info; }
+std::int64_t Replica::steps_done() const noexcept { return impl_->steps_done; }
+
+MemoryUse Replica::memory() const {
+  MemoryUse use;
+  use.state = sizeof(float) * impl_->method_floats();
+  use.masters = impl_->parameters->bytes();
+  use.frames = impl_->frame_bytes() + impl_->method->frame_bytes();
+  std::uint64_t apart = 0;  // server state, which lies on the host
+  for (const StateTable* table : impl_->tables) {
+    apart += sizeof(float) * table->floats(StateKind::kServer);
   }
+  const Space& space = impl_->space;
+  use.scratch = space.held() + apart - use.state - use.masters + space.scratch_bytes();
+  return use;
+}
+
+Round Replica::Impl::round_of(std::int64_t step) const {
+  Round round{.step = step, .voters = world, .seed = options.seed};
+  round.weights = weights;
+  round.central = by_ballots;
+  return round;
+}
+
+Cost Replica::Impl::cost_of(std::int64_t step) const {
+  return step_costs(*method, buckets, round_of(step),
+                    options.nodes)[static_cast<std::size_t>(rank())];
+}
+
+Cost Replica::Impl::mean_cost_of(std::int64_t step) const {
+  return mean_costs(*method, buckets, round_of(step),
+                    options.nodes)[static_cast<std::size_t>(rank())];
+}
+
+Cost Replica::cost(std::int64_t step) const { return impl_->cost_of(step); }
+Cost Replica::mean_cost(std::int64_t step) const { return impl_->mean_cost_of(step); }
+
+std::map<std::string, int> Replica::routes() const {
+  std::map<std::string, int> routes;
+  const Round round = impl_->round_of(impl_->steps_done);
+  for (const Bucket& bucket : impl_->buckets) {
+    const auto parts = parts_in_period(*impl_->method, bucket, round);
+    if (round.central) ++routes["coordinator"];
+    if (round.voters > 1) ++routes[std::string(route_name(main_route(parts)))];
+  }
+  return routes;
 }
 
 }  // namespace pride

@@ -22,6 +22,11 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// Seconds of the parts of a step.
+struct StepTimes {
+  double encode_s = 0, exchange_s = 0, apply_s = 0;
+};
+
 // Runs the body; rethrows its exception after `report` has got its text.
 template <typename Body, typename Report>
 auto reporting(Body&& body, Report&& report) {

@@ -53,6 +53,11 @@ void for_parts(const Kept& kept, auto flat, auto&& body) {
   body(*kept.personal, kept.params.subspan(n), flat.subspan(common.flat_size()));
 }
 
+StateDict save_of(const Replica& optimizer, int worker) {
+  if (worker == 0) return optimizer.save();
+  return dynamic_cast<const VirtualWorkers&>(optimizer).save(worker);
+}
+
 // Without masters of narrow parameters: model.safetensors has them.
 void save_state(const fs::path& file, StateDict state) {
   std::erase_if(state.tensors, [](const auto& t) { return t.first.starts_with("master/"); });
@@ -80,7 +85,7 @@ template <typename... Why>
 
 // Loads the states of all ranks with --resume-local or virtual workers, otherwise the rank's own.
 void load_states(const fs::path& folder, int rank, const Resumed& saved,
-                 const TrainOptions& options, Optimizer& optimizer) {
+                 const TrainOptions& options, Replica& optimizer) {
   const std::string& local = options.resume_local;
   const auto state_of = [&](int r) {
     StateDict state = read_state(folder / state_name(r));
@@ -185,7 +190,7 @@ void save_parameters(const fs::path& file, const Layout& layout, std::span<const
 
 void save_model(const fs::path& folder, const Task& task, const Kept& kept) {
   FlatBuffer params(kept.layout.flat_size());
-  for_parts(kept, params.span(), [](const Optimizer& optimizer, auto tensors, auto part) {
+  for_parts(kept, params.span(), [](const Replica& optimizer, auto tensors, auto part) {
     optimizer.read(tensors, part);
   });
   save_parameters(folder / "model.safetensors", kept.layout, params.span());
@@ -279,7 +284,7 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept
   all_or_none(comm, partial, [&] {
     for (int i = 0; i < std::ssize(mine); ++i) {
       const fs::path state = partial / state_name(comm.rank() + i);
-      save_state(state, i == 0 ? kept.optimizer.save() : kept.optimizer.save(i));
+      save_state(state, save_of(kept.optimizer, i));
       mine[static_cast<std::size_t>(i)] = file_hash(state);
     }
     if (kept.personal != nullptr) save_state(partial / kPersonalState, kept.personal->save());
@@ -313,7 +318,7 @@ Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& k
   FlatBuffer params(kept.layout.flat_size());
   load_parameters(folder / "model.safetensors", kept.layout, params.span());
   for_parts(kept, params.span(),
-            [](Optimizer& optimizer, auto tensors, auto part) { optimizer.write(tensors, part); });
+            [](Replica& optimizer, auto tensors, auto part) { optimizer.write(tensors, part); });
   load_states(folder, comm.rank(), resumed, plan.options, kept.optimizer);
   if (kept.personal != nullptr) kept.personal->load(read_state(folder / kPersonalState));
   check_parameters(comm, folder, saved, common_hash(kept));

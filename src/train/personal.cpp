@@ -30,9 +30,6 @@ Layout part_of(const Layout& all, std::size_t begin, std::size_t end,
 // are changed by that rule, too.
 OptimizerOptions options_alone(const OptimizerOptions& given) {
   OptimizerOptions options = given;
-  options.coordinator = nullptr;
-  options.report_loss = nullptr;
-  options.run_settings.clear();
   options.overlap = false;
   options.vote_weight = 1;
   const auto all = complete_options(given.method, given.options);

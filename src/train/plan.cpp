@@ -48,7 +48,6 @@ OptimizerOptions optimizer_options(const TrainOptions& o) {
   options.overlap = o.overlap.value_or(false);
   options.exchange_threads = o.exchange_threads;
   options.seed = o.seed;
-  options.virtual_workers = o.virtual_workers;
   return options;
 }
 
@@ -205,7 +204,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   PRIDE_CHECK(plan.schedule.kind == ScheduleKind::kConstant || options.warmup < plan.steps,
               "--warmup ", options.warmup, ": the run has ", plan.steps,
               " steps in all; only --schedule constant can warm up to the end");
-  if (!options.coordinator.empty()) plan.optimizer.run_settings = run_settings(plan);
+  if (!options.coordinator.empty()) plan.run_settings = run_settings(plan);
   return plan;
 }
 

@@ -56,8 +56,8 @@ TrainResult run_worker(const TrainOptions& options, const Connect& connect,
   pin_threads();
   TrainPlan plan = make_plan(options, std::max(options.workers, 1), std::move(task));
   check_out_folder(options);
-  plan.optimizer.coordinator = connect();
-  const Watch watch(*plan.optimizer.coordinator);
+  plan.coordinator = connect();
+  const Watch watch(*plan.coordinator);
   const auto alone = make_thread_world(1);
   TrainResult result = train_rank(*alone.front(), plan, observers);
   if (result.interrupted) forget_interrupts();

@@ -25,6 +25,12 @@ bool is_due(std::int64_t every, std::int64_t before, std::int64_t after) {
   return every > 0 && after / every > before / every;
 }
 
+// Of the method and of masters.
+std::uint64_t state_floats(const Replica& optimizer) {
+  const MemoryUse use = optimizer.memory();
+  return (use.state + use.masters) / sizeof(float);
+}
+
 }  // namespace
 
 Worker::Worker(Communicator& comm, const TrainPlan& plan, const Observers& observers)
@@ -35,22 +41,21 @@ Worker::Worker(Communicator& comm, const TrainPlan& plan, const Observers& obser
       model_(make_model(plan, device_)),
       tensors_(personal_last(named_parameters(*model_, plan.options.decay_all),
                              plan.options.personal, n_personal_)),
-      feeds_(make_feeds(comm.rank())),
-      optimizer_(comm, common_layout(tensors_.layout(), n_personal_, plan.optimizer),
-                 optimizer_options()) {
+      feeds_(make_feeds(comm.rank())) {
+  make_optimizer(comm);
   for (int i = 0; i < n_players(); ++i) {
-    rounds_.emplace_back(plan, comm.rank() + i, optimizer_.period());
+    rounds_.emplace_back(plan, comm.rank() + i, optimizer_->method().period);
   }
   control_->set_timeout(comm.timeout());
-  if (n_personal_ > 0) personal_.emplace(tensors_.layout(), optimizer_.layout(), plan_);
+  if (n_personal_ > 0) personal_.emplace(tensors_.layout(), optimizer_->layout(), plan_);
 }
 
 TrainResult Worker::run() {
   start();
   const TrainOptions& o = plan_.options;
   bool stop = false;
-  while (!stop && optimizer_.steps_done() < plan_.steps) {
-    const std::int64_t before = optimizer_.steps_done();
+  while (!stop && optimizer_->steps_done() < plan_.steps) {
+    const std::int64_t before = optimizer_->steps_done();
     WorldStep step;
     try {
       step = take_step();
@@ -68,7 +73,7 @@ TrainResult Worker::run() {
       save_now(stop || step.step >= plan_.steps);
     }
   }
-  result_.interrupted = optimizer_.steps_done() < plan_.steps;
+  result_.interrupted = optimizer_->steps_done() < plan_.steps;
   finish();
   if (failure_) std::rethrow_exception(failure_);
   return std::move(result_);
@@ -91,17 +96,35 @@ std::string Worker::choose_place() {
   return concat("gradients are copied to the host, where the method runs: ", reason);
 }
 
-OptimizerOptions Worker::optimizer_options() {
+void Worker::make_optimizer(Communicator& comm) {
   place_ = choose_place();
-  OptimizerOptions options = with_vote_weights(plan_, feeds_);
-  if (options.coordinator) options.report_loss = [this] { return loss_; };
-  return options;
+  Layout layout = common_layout(tensors_.layout(), n_personal_, plan_.optimizer);
+  OptimizerOptions options = plan_.optimizer;
+  std::vector<int> weights = vote_weights_of(plan_, feeds_);
+  if (!weights.empty()) options.vote_weight = weights.front();
+  if (plan_.coordinator) {
+    auto made = std::make_unique<RunWorker>(
+        plan_.coordinator, std::move(layout), std::move(options),
+        RunWorkerOptions{.settings = plan_.run_settings, .report_loss = [this] { return loss_; }});
+    run_ = made.get();
+    optimizer_ = std::move(made);
+  } else if (plan_.options.virtual_workers > 0) {
+    auto made =
+        std::make_unique<VirtualWorkers>(std::move(layout), std::move(options),
+                                         VirtualWorkersOptions{n_players(), std::move(weights)});
+    players_ = made.get();
+    optimizer_ = std::move(made);
+  } else {
+    auto made = std::make_unique<Optimizer>(comm, std::move(layout), std::move(options));
+    ranks_ = made.get();
+    optimizer_ = std::move(made);
+  }
 }
 
 // Adopts the length ordered by the coordinator's operator. Returns what changed.
 std::string Worker::follow_coordinator() {
-  if (!plan_.optimizer.coordinator) return {};
-  const RunLength run = plan_.optimizer.coordinator->length();
+  if (!plan_.coordinator) return {};
+  const RunLength run = plan_.coordinator->length();
   const std::int64_t last = run.last_step > 0 ? run.last_step : plan_.steps;
   if (run.steps > 0) plan_.schedule.total_steps = run.steps;
   if (std::exchange(plan_.steps, last) == last) return {};
@@ -112,17 +135,17 @@ std::string Worker::follow_coordinator() {
 
 // Joins the coordinator's run at the open round.
 void Worker::join() {
-  const std::int64_t before = optimizer_.steps_done();
-  tensors_.change([&](auto all) { optimizer_.broadcast(common(all)); });
+  const std::int64_t before = optimizer_->steps_done();
+  tensors_.change([&](auto all) { run_->join(common(all)); });
   const std::string change = follow_coordinator();
-  const int number = optimizer_.worker_number();
+  const int number = run_->number();
   feeds_[0].renumber(number);
   result_.start.notes.push_back(concat(
       "worker ", number, " of the run at ", plan_.options.coordinator,
-      optimizer_.steps_done() < plan_.steps
-          ? concat(", from step ", optimizer_.steps_done() + 1, " on")
-          : concat(", which is at its end (step ", optimizer_.steps_done(), ")"),
-      optimizer_.steps_done() > before ? concat("; it was at step ", before, " before") : ""));
+      optimizer_->steps_done() < plan_.steps
+          ? concat(", from step ", optimizer_->steps_done() + 1, " on")
+          : concat(", which is at its end (step ", optimizer_->steps_done(), ")"),
+      optimizer_->steps_done() > before ? concat("; it was at step ", before, " before") : ""));
   if (!change.empty()) result_.start.notes.push_back(change);
 }
 
@@ -133,14 +156,14 @@ void Worker::start() {
   const std::string& resume = plan_.options.resume;
   std::int64_t ahead = 0;
   tensors_.read([&](auto all) {
-    optimizer_.place(common(all));  // masters of narrow parameters count as state
+    optimizer_->place(common(all));  // masters of narrow parameters count as state
     if (personal_) personal_->place(all);
   });
   if (!resume.empty()) {
     Resumed from;
     tensors_.change([&](auto params) {
       from = load_checkpoint(*control_, plan_, kept(params));
-      optimizer_.to_local(common(params));
+      optimizer_->to_local(common(params));
     });
     start.step = from.step;
     start.saved_by = from.world;
@@ -154,27 +177,27 @@ void Worker::start() {
         "workers that miss results have their own parameters: param_hash and model.safetensors are "
         "worker 0's");
   }
-  if (plan_.optimizer.coordinator) {
+  if (plan_.coordinator) {
     lock_folder();  // refuse a second run here before it replaces the first one's session
     join();
   }
   for (std::size_t i = 0; i < feeds_.size(); ++i) {
-    feeds_[i].begin(optimizer_.steps_done(), ahead, start.saved_by, rounds_[i]);
+    feeds_[i].begin(optimizer_->steps_done(), ahead, start.saved_by, rounds_[i]);
   }
-  start.transport = plan_.optimizer.coordinator         ? "coordinator"
+  start.transport = plan_.coordinator                   ? "coordinator"
                     : plan_.options.virtual_workers > 0 ? "virtual"
                                                         : control_->transport();
   start.n_parameters = model_->n_parameters();
   start.state_floats =
-      optimizer_.state_floats() + (personal_ ? personal_->optimizer().state_floats() : 0);
-  start.cost = optimizer_.mean_cost(start.step);
-  start.routes = optimizer_.routes();
-  if (const std::int64_t lost = optimizer_.lost_of(plan_.steps); lost > 0) {
-    start.notes.push_back(concat("workers exchange every ", optimizer_.period(),
+      state_floats(*optimizer_) + (personal_ ? state_floats(personal_->optimizer()) : 0);
+  start.cost = optimizer_->mean_cost(start.step);
+  start.routes = optimizer_->routes();
+  if (const std::int64_t lost = lost_steps(optimizer_->method(), plan_.steps); lost > 0) {
+    start.notes.push_back(concat("workers exchange every ", optimizer_->method().period,
                                  " steps: the last ", lost, " of ", plan_.steps,
                                  " are never exchanged (with fragments: of one fragment)"));
   }
-  result_.steps = optimizer_.steps_done();
+  result_.steps = optimizer_->steps_done();
   result_.sent.resize(static_cast<std::size_t>(plan_.world));
   result_.received.resize(static_cast<std::size_t>(plan_.world));
   take_folder();
@@ -216,7 +239,7 @@ void Worker::add(const WorldStep& step) {
 
 // Puts the common parameters into the model.
 void Worker::take_common() {
-  tensors_.change([&](auto all) { optimizer_.to_common(common(all)); });
+  tensors_.change([&](auto all) { optimizer_->to_common(common(all)); });
 }
 
 // Runs the body with the common parameters; then the rank continues with its own.
@@ -224,7 +247,7 @@ template <typename Body>
 void Worker::with_common(const Body& body) {
   take_common();
   body();
-  tensors_.change([&](auto all) { optimizer_.to_local(common(all)); });
+  tensors_.change([&](auto all) { optimizer_->to_local(common(all)); });
 }
 
 void Worker::evaluate_now() {
@@ -233,7 +256,7 @@ void Worker::evaluate_now() {
   with_common([&] {
     sums = evaluate(*control_, *model_, *plan_.task, device_, plan_.options.virtual_workers);
   });
-  last_eval_ = optimizer_.steps_done();
+  last_eval_ = optimizer_->steps_done();
   result_.metrics = plan_.task->eval_metrics(sums);
   const double seconds = seconds_since(start);
   result_.evaluation_s += seconds;
@@ -262,7 +285,7 @@ void Worker::save_now(bool is_last) {
 // After a step that was interrupted. Parameters are those of steps_done(); momenta may have its
 // gradient already.
 void Worker::end_early(const CommError& error) {
-  result_.steps = optimizer_.steps_done();
+  result_.steps = optimizer_->steps_done();
   if (plan_.options.save_every > 0) save_now(true);
   notify([&](Observer& observer) { observer.on_notice(error.what()); });
 }
@@ -270,12 +293,12 @@ void Worker::end_early(const CommError& error) {
 void Worker::finish() {
   if (!result_.interrupted && !evaluated()) evaluate_now();
   take_common();
-  const std::uint64_t hash = optimizer_.hash(common(tensors_.parameters()));
+  const std::uint64_t hash = optimizer_->hash(common(tensors_.parameters()));
   std::vector<std::uint64_t> all(static_cast<std::size_t>(control_->size()));
   control_->all_gather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)));
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r] == all[0] || is_stale()) continue;
-    throw Error(concat("replicas differ after step ", optimizer_.steps_done(), ": param_hash ",
+    throw Error(concat("replicas differ after step ", optimizer_->steps_done(), ": param_hash ",
                        hex16(all[0]), " on rank 0, ", hex16(all[r]), " on rank ", r));
   }
   result_.param_hash = hash;

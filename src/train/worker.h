@@ -15,9 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "pride/optimizer.h"
+#include "pride/run_worker.h"
 #include "pride/torch/module_tensors.h"
 #include "pride/train/checkpoint.h"
 #include "pride/train/trainer.h"
+#include "pride/virtual_workers.h"
 #include "train/feed.h"
 #include "train/io/folder_lock.h"
 #include "train/io/growing_file.h"
@@ -71,7 +74,7 @@ class Worker {
   int n_players() const { return std::max(1, plan_.options.virtual_workers); }
   std::vector<Feed> make_feeds(int rank) const;
   std::string choose_place();
-  OptimizerOptions optimizer_options();
+  void make_optimizer(Communicator& comm);
   void start();
   void join();
   std::string follow_coordinator();
@@ -85,6 +88,7 @@ class Worker {
   StepReport step_players(std::span<RankStep> players);
   void play(int player, RankStep& mine);
   StepReport sit_out();
+  StepReport take_own_step(std::span<const Tensor> params, std::span<const ConstTensor> grads);
   WorldStep share(std::span<const RankStep> mine, double lr);
   void check_skips(const WorldStep& step);
   void take_common();
@@ -97,11 +101,11 @@ class Worker {
   void finish();
   // True if workers that skip rounds never get the results of these.
   bool is_stale() const { return plan_.options.absent == "stale" && !rounds_[0].all(); }
-  bool evaluated() const { return last_eval_ == optimizer_.steps_done(); }
+  bool evaluated() const { return last_eval_ == optimizer_->steps_done(); }
   // The shared tensors in a table of all tensors.
-  auto common(auto all) const { return all.first(optimizer_.layout().tensors().size()); }
+  auto common(auto all) const { return all.first(optimizer_->layout().tensors().size()); }
   Kept kept(std::span<const Tensor> params) {
-    return {tensors_.layout(), params, optimizer_, personal_ ? &personal_->optimizer() : nullptr};
+    return {tensors_.layout(), params, *optimizer_, personal_ ? &personal_->optimizer() : nullptr};
   }
 
   TrainPlan plan_;                         // its length may change: follow_coordinator()
@@ -111,10 +115,14 @@ class Worker {
   std::unique_ptr<Model> model_;
   std::size_t n_personal_ = 0;
   ModuleTensors tensors_;
-  std::vector<Feed> feeds_;            // by player
-  double loss_ = 0;                    // of this rank's gradient
-  std::string place_;                  // where the method runs, for the log; empty: on the CPU
-  Optimizer optimizer_;                // of the shared tensors; without --personal of all
+  std::vector<Feed> feeds_;  // by player
+  double loss_ = 0;          // of this rank's gradient
+  std::string place_;        // where the method runs, for the log; empty: on the CPU
+  // of the shared tensors; without --personal of all. It is one of the three.
+  std::unique_ptr<Replica> optimizer_;
+  Optimizer* ranks_ = nullptr;
+  VirtualWorkers* players_ = nullptr;
+  RunWorker* run_ = nullptr;
   std::vector<Participation> rounds_;  // by player
   std::optional<Personal> personal_;
   std::chrono::steady_clock::time_point began_;

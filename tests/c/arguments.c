@@ -153,8 +153,13 @@ static void refuse_others(pride_optimizer* optimizer) {
               pride_optimizer_state_buffer(optimizer, 9, &name, &kind, &data));
   CHECK_FAILS(PRIDE_INVALID, "NULL",
               pride_optimizer_state_buffer(optimizer, 0, &name, &kind, NULL));
-  CHECK_FAILS(PRIDE_INVALID, "1 tensors at NULL", pride_optimizer_add(optimizer, NULL, 1, NULL, 0));
-  CHECK_FAILS(PRIDE_INVALID, "1 groups at NULL", pride_optimizer_add(optimizer, NULL, 0, NULL, 1));
+  CHECK_FAILS(PRIDE_INVALID, "layout is NULL", pride_optimizer_add(optimizer, NULL, NULL, 0));
+  const int64_t shape[] = {3};
+  const pride_tensor more = {.name = "more", .shape = shape, .n_dims = 1};
+  pride_layout* added = NULL;
+  CHECK_OK(pride_layout_create(&more, 1, &added));
+  CHECK_FAILS(PRIDE_INVALID, "1 groups at NULL", pride_optimizer_add(optimizer, added, NULL, 1));
+  pride_layout_destroy(added);
   CHECK_FAILS(PRIDE_INVALID, "cost is NULL", pride_optimizer_cost(optimizer, 0, NULL));
   CHECK_FAILS(PRIDE_INVALID, "out is NULL", pride_optimizer_save(optimizer, NULL));
   CHECK_FAILS(PRIDE_INVALID, "state is NULL", pride_optimizer_load(optimizer, NULL));

@@ -218,13 +218,14 @@ static void add(pride_comm* comm, void* shared) {
                               {.name = "s"},
                               {.name = "more", .shape = more, .n_dims = 1, .group = 1}};
   const pride_group group = {0.5, NAN, NAN, NAN, 0};
+  pride_layout *added = NULL, *twice = NULL;
+  CHECK_OK(pride_layout_create(all, 1, &twice));
   CHECK_FAILS(PRIDE_INVALID, "two tensors are named 'a'",
-              pride_optimizer_add(m.optimizer, all, 1, NULL, 0));
-  pride_layout* added = NULL;
+              pride_optimizer_add(m.optimizer, twice, NULL, 0));
+  pride_layout_destroy(twice);
   CHECK_OK(pride_layout_create(all + 3, 1, &added));
-  CHECK_FAILS(PRIDE_INVALID, "layout is NULL",
-              pride_optimizer_add_layout(m.optimizer, NULL, &group, 1));
-  CHECK_OK(pride_optimizer_add_layout(m.optimizer, added, &group, 1));
+  CHECK_FAILS(PRIDE_INVALID, "layout is NULL", pride_optimizer_add(m.optimizer, NULL, &group, 1));
+  CHECK_OK(pride_optimizer_add(m.optimizer, added, &group, 1));
   pride_layout_destroy(added);
   CHECK_FAILS(PRIDE_INVALID, "512", step_of(&m)); /* the buffers have grown */
   pride_layout* grown = NULL;

@@ -8,8 +8,9 @@
 #include "coord/direct_client.h"
 #include "coord/shadow.h"
 #include "coord/work_pool.h"
-#include "optimizer/replica.h"
+#include "optimizer/run_values.h"
 #include "pride/comm/thread_comm.h"
+#include "pride/run_worker.h"
 #include "support/texts.h"
 #include "support/training.h"
 
@@ -39,29 +40,26 @@ class Worker {
  public:
   Worker(int key, OptimizerOptions options, std::shared_ptr<CoordinatorClient> client,
          float shift = 0)
-      : key_(key), comms_(make_thread_world(1)) {
-    options.coordinator = std::move(client);
-    optimizer_ = std::make_unique<Optimizer>(*comms_[0], layout(), options);
+      : key_(key), optimizer_(std::move(client), layout(), std::move(options)) {
     fill(layout(), params_, [&](std::size_t t, std::size_t i) { return initial(t, i) + shift; });
-    optimizer_->broadcast(params_.span());
+    optimizer_.join(params_.span());
   }
   void steps(std::int64_t until) {
-    while (optimizer_->steps_done() < until) {
-      const std::int64_t at = optimizer_->steps_done();
+    while (optimizer_.steps_done() < until) {
+      const std::int64_t at = optimizer_.steps_done();
       fill(layout(), grads_,
            [&](std::size_t t, std::size_t i) { return gradient(key_, at, t, i); });
-      optimizer_->step(params_.span(), grads_.span());
+      optimizer_.step(params_.span(), grads_.span());
     }
   }
   std::uint64_t hash() {
-    optimizer_->to_common(params_.span());
+    optimizer_.to_common(params_.span());
     return param_hash(layout(), params_.span());
   }
 
  private:
   int key_;
-  std::vector<std::unique_ptr<Communicator>> comms_;
-  std::unique_ptr<Optimizer> optimizer_;
+  RunWorker optimizer_;
   FlatBuffer params_{layout().flat_size()}, grads_{layout().flat_size()};
 };
 
@@ -131,8 +129,7 @@ TEST_P(Methods, LeaveAllWorkersTheReplayAndTheShadowWithTheSameParameters) {
 
   const JournalFiles files = scan_journal(server.folder());
   ASSERT_EQ(files.next_round(), 5);
-  const auto comms = make_thread_world(1);
-  Optimizer replay(*comms[0], layout(), options);
+  RunWorker replay(nullptr, layout(), options);
   FlatBuffer params(layout().flat_size());
   fill(layout(), params, [](std::size_t t, std::size_t i) { return initial(t, i) + 0.5F; });
   for (const JournalSegment& segment : files.segments) {
@@ -190,17 +187,6 @@ TEST(Optimizers, WithOtherConstantsAreRefusedWhenTheyJoinWithTheFirstThatDiffers
                   "beta2 of group 0: the run has 0.99, this worker 0.5"));
   EXPECT_EQ(refusal([](auto& g) { g.beta1 = 0.9; }), "") << "that is the default";
   EXPECT_EQ(refusal([](auto& g) { g.lr = 0.5; }), "");
-}
-
-// Its ballot leaves without the flag of a gradient that is not finite.
-TEST(Optimizers, OfACoordinatorRefuseALossScale) {
-  Server server({});
-  OptimizerOptions options = options_of("dlion-vote");
-  options.coordinator = server.client(0);
-  const auto comms = make_thread_world(1);
-  Optimizer optimizer(*comms[0], layout(), options);
-  EXPECT_EQ(texts::error_of<InvalidArgument>([&] { optimizer.scale_next_step(nullptr); }),
-            "optimizer: scale_next_step() is not supported with virtual workers or a coordinator");
 }
 
 TEST(Optimizers, WeighMeansBySamples) {
@@ -262,7 +248,7 @@ TEST_P(Bytes, AreThoseThatAreStated) {
   const Voter voter;
   const std::uint64_t record = rounds.record_bytes(1, 1, {&voter, 1});
   // before round 0, so that two fields of it are 0
-  const std::uint64_t run_state = field(2) + kHash + field(4 * replica_floats(*method, layout()));
+  const std::uint64_t run_state = field(2) + kHash + field(4 * run_floats(*method, layout()));
   const std::uint64_t state = bytes_field(run_state);
 
   const std::uint64_t up =

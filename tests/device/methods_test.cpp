@@ -6,6 +6,7 @@
 
 #include "pride/bf16.h"
 #include "pride/float16.h"
+#include "pride/virtual_workers.h"
 #include "rules/orthogonalise.h"
 #include "support/test_device.h"
 #include "support/training.h"
@@ -262,14 +263,12 @@ TEST_P(OnTheDevice, PlaysVirtualWorkers) {
   const DeviceRun run = run_of(GetParam());
   const Layout layout(testing::kTensors);
   const auto host = run_on_host(layout, run);
-  const auto alone = make_thread_world(1);
   const auto device = std::make_shared<TestDevice>();
   Model model(*device, layout, run.first_dtype);
   OptimizerOptions options = run.options;
   options.device = device;
   options.orthogonalise = testing::by_blas;
-  options.virtual_workers = run.world;
-  Optimizer optimizer(*alone.front(), layout, options);
+  VirtualWorkers optimizer(layout, options, {run.world});
   const std::size_t n = layout.tensors().size();
   for (std::int64_t step = 0; step < run.steps; ++step) {
     for (int worker = 0; worker < run.world; ++worker) {
@@ -278,7 +277,7 @@ TEST_P(OnTheDevice, PlaysVirtualWorkers) {
       for (std::size_t t = 0; t < n; ++t) flags[t] = run.unused(worker, step, t);
       optimizer.hand_over(worker, model.params, model.grads, {flags.get(), n});
     }
-    optimizer.step_workers(model.params);
+    optimizer.step(model.params);
   }
   EXPECT_EQ(optimizer.hash(model.params), host[0].hash);
 }

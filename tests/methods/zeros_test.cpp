@@ -10,6 +10,8 @@
 #include <string_view>
 #include <thread>
 
+#include "pride/optimizer.h"
+#include "pride/run_worker.h"
 #include "rules/orthogonalise.h"
 #include "support/coordinator.h"
 #include "support/training.h"
@@ -80,12 +82,12 @@ struct Walk {
 };
 
 // One worker. The gradients of a few steps are made before, and repeated.
-Walk walk(Communicator& comm, int rank, const OptimizerOptions& options, std::int64_t period) {
+template <typename Door>
+Walk walk(Door& optimizer, int rank, const OptimizerOptions& options, std::int64_t period) {
   constexpr std::size_t kRepeat = 7;
-  Optimizer optimizer(comm, layout(), options);
   FlatBuffer x(layout().flat_size());
   testing::fill(layout(), x, testing::initial);
-  if (options.coordinator) optimizer.broadcast(x.span());
+  if constexpr (std::is_same_v<Door, RunWorker>) optimizer.join(x.span());
   std::vector<FlatBuffer> grads;
   for (std::size_t s = 0; s < kRepeat; ++s) {
     testing::fill(layout(), grads.emplace_back(layout().flat_size()), [&](auto t, auto i) {
@@ -125,7 +127,9 @@ Walk walk(Communicator& comm, int rank, const OptimizerOptions& options, std::in
 Walk walk(const Case& run) {
   Walk result;
   run_world(run.world, [&](Communicator& comm) {
-    const Walk mine = walk(comm, comm.rank(), options_of(run, comm.rank()), period_of(run));
+    const OptimizerOptions options = options_of(run, comm.rank());
+    Optimizer optimizer(comm, layout(), options);
+    const Walk mine = walk(optimizer, comm.rank(), options, period_of(run));
     if (comm.rank() == 0) result = mine;
   });
   return result;
@@ -139,10 +143,9 @@ Walk walk_by_coordinator(const Case& run) {
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < run.world; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto comms = make_thread_world(1);
-      OptimizerOptions options = options_of(run, rank);
-      options.coordinator = coordinator.client(rank);
-      const Walk mine = walk(*comms[0], rank, options, period_of(run));
+      const OptimizerOptions options = options_of(run, rank);
+      RunWorker worker(coordinator.client(rank), layout(), options);
+      const Walk mine = walk(worker, rank, options, period_of(run));
       if (rank == 0) result = mine;
     });
   }

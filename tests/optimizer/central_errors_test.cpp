@@ -4,6 +4,7 @@
 
 #include "optimizer/central_workers.h"
 #include "pride/error.h"
+#include "pride/run_worker.h"
 #include "support/texts.h"
 
 namespace pride::central_errors_test {
@@ -22,13 +23,10 @@ OptimizerOptions options_of(const char* method, std::map<std::string, std::strin
 TEST(CentralWorker, RefusesWhatItCannotDo) {
   const OptimizerOptions good = options_of("dlion-vote");
   TestCoordinator coordinator(layout(), good);
-  const auto refusal = [&](OptimizerOptions options, int world = 1) {
-    options.coordinator = coordinator.client(0);
-    const auto texts = testing::errors_of<InvalidArgument>(
-        world, [&](Communicator& comm) { const Optimizer optimizer(comm, layout(), options); });
-    return texts[0];
+  const auto refusal = [&](const OptimizerOptions& options) {
+    return texts::error_of<InvalidArgument>(
+        [&] { RunWorker(coordinator.client(0), layout(), options); });
   };
-  EXPECT_NE(refusal(good, 2).find("has size 2, must be 1"), std::string::npos);
   OptimizerOptions bad = good;
   bad.nodes = Nodes::of_size(1, 1);
   EXPECT_NE(refusal(bad).find("nodes"), std::string::npos);
@@ -43,11 +41,14 @@ TEST(CentralWorker, RefusesWhatItCannotDo) {
   Worker worker(coordinator, 0, good);
   EXPECT_THROW(worker.step(), InvalidArgument) << "it has not joined";
   worker.join();
-  EXPECT_THROW(worker.optimizer().add({{"more", {3}}}), InvalidArgument);
-  bad = good;
-  bad.run_settings = "another model";
-  Worker other(coordinator, 1, bad);
+  coordinator.settings = "another model";
+  Worker other(coordinator, 1, good);
+  coordinator.settings = "";
   EXPECT_THROW(other.join(), InvalidArgument);
+  RunWorker replays(nullptr, layout(), good);
+  FlatBuffer x(layout().flat_size());
+  EXPECT_THROW(replays.join(x.span()), InvalidArgument);
+  EXPECT_THROW(replays.step(x.span(), x.span()), InvalidArgument);
 }
 
 TEST(CentralWorker, IsStoppedByItsGradientThatIsNotFinite) {
@@ -94,7 +95,7 @@ TEST(CentralWorker, CanBeSavedAfterAWaitThatWasInterrupted) {
     TestCoordinator coordinator(layout(), options);
     auto workers = joined(coordinator, options, 1);
     Worker& worker = *workers[0];
-    const std::int64_t period = worker.optimizer().period();
+    const std::int64_t period = worker.optimizer().method().period;
     worker.steps(3 * period - 1);
     const std::uint64_t before = worker.hash();
     coordinator.tamper = interrupt;
@@ -133,8 +134,7 @@ TEST(Replay, RefusesEveryChangedByteAndChangesNothing) {
   auto workers = joined(coordinator, options, 2);
   run_all(workers, 4);
   const auto records = coordinator.records();
-  const auto comms = make_thread_world(1);
-  Optimizer shadow(*comms[0], layout(), options);
+  RunWorker shadow(nullptr, layout(), options);
   FlatBuffer x(layout().flat_size());
   testing::fill(layout(), x, testing::initial);
   const std::uint64_t before = param_hash(layout(), x.span());
@@ -161,8 +161,7 @@ TEST(Replay, RefusesOtherParameters) {
   TestCoordinator coordinator(layout(), options);
   auto workers = joined(coordinator, options, 1);
   workers[0]->steps(1);
-  const auto comms = make_thread_world(1);
-  Optimizer shadow(*comms[0], layout(), options);
+  RunWorker shadow(nullptr, layout(), options);
   FlatBuffer x(layout().flat_size());
   EXPECT_THROW(shadow.replay(x.span(), coordinator.records()[0]), CommError);
 }

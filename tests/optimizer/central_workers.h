@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "pride/run_worker.h"
 #include "support/coordinator.h"
 #include "support/training.h"
 
@@ -23,33 +24,33 @@ inline const Layout& layout() {
 class Worker {
  public:
   Worker(TestCoordinator& coordinator, int number, OptimizerOptions options, float shift = 0)
-      : number_(number), comms_(make_thread_world(1)) {
-    options.coordinator = coordinator.client(number);
-    optimizer_ = std::make_unique<Optimizer>(*comms_[0], layout(), options);
+      : number_(number),
+        optimizer_(coordinator.client(number), layout(), std::move(options),
+                   {.settings = coordinator.settings}) {
     fill(layout(), params_, [&](std::size_t t, std::size_t i) { return initial(t, i) + shift; });
   }
 
-  void join() { optimizer_->broadcast(params_.span()); }
+  void join() { optimizer_.join(params_.span()); }
   StepReport step() {
-    const std::int64_t at = optimizer_->steps_done();
+    const std::int64_t at = optimizer_.steps_done();
     fill(layout(), grads_,
          [&](std::size_t t, std::size_t i) { return gradient(number_, at, t, i); });
     if (poisoned) grads_.span()[0] = std::numeric_limits<float>::quiet_NaN();
     const std::size_t n = layout().tensors().size();
     const auto flags = std::make_unique<bool[]>(n);
     for (std::size_t t = 0; t < n; ++t) flags[t] = unused(number_, at, t);
-    return optimizer_->step(params_.span(), grads_.span(), {flags.get(), n});
+    return optimizer_.step(params_.span(), grads_.span(), {flags.get(), n});
   }
   void steps(std::int64_t until) {
-    while (optimizer_->steps_done() < until) reports.push_back(step());
+    while (optimizer_.steps_done() < until) reports.push_back(step());
   }
   std::uint64_t hash() {
     FlatBuffer common(layout().flat_size());
     std::ranges::copy(params_.span(), common.span().begin());
-    optimizer_->to_common(common.span());
+    optimizer_.to_common(common.span());
     return param_hash(layout(), common.span());
   }
-  Optimizer& optimizer() { return *optimizer_; }
+  RunWorker& optimizer() { return optimizer_; }
   std::span<float> params() { return params_.span(); }
 
   std::function<bool(int, std::int64_t, std::size_t)> unused = testing::unused;
@@ -58,8 +59,7 @@ class Worker {
 
  private:
   int number_;
-  std::vector<std::unique_ptr<Communicator>> comms_;
-  std::unique_ptr<Optimizer> optimizer_;
+  RunWorker optimizer_;
   FlatBuffer params_{layout().flat_size()}, grads_{layout().flat_size()};
 };
 
@@ -89,10 +89,9 @@ inline void run_all(std::vector<std::unique_ptr<Worker>>& workers, std::int64_t 
   at_once(bodies);
 }
 
-// Has the hash after a journal, from the initial parameters, by an optimizer without a coordinator.
+// Has the hash after a journal, from the initial parameters, by a worker without a coordinator.
 inline std::uint64_t replayed_hash(TestCoordinator& coordinator, const OptimizerOptions& options) {
-  const auto comms = make_thread_world(1);
-  Optimizer shadow(*comms[0], layout(), options);
+  RunWorker shadow(nullptr, layout(), options);
   FlatBuffer x(layout().flat_size());
   fill(layout(), x, initial);
   for (const auto& record : coordinator.records()) shadow.replay(x.span(), record);

@@ -9,6 +9,7 @@
 
 #include "codecs/signs.h"
 #include "pride/error.h"
+#include "pride/result_follower.h"
 #include "support/replayed_peers.h"
 #include "support/test_device.h"
 #include "support/training.h"
@@ -114,9 +115,11 @@ void follow_each_other(Communicator& comm, OptimizerOptions options,
   if (device) options.orthogonalise = testing::by_blas;
   std::array<Side, 2> sides = {Side(comm, 0, options, device.get()),
                                Side(comm, 1, options, device.get())};
+  std::vector<std::unique_ptr<ResultFollower>> followers;  // of the other side
   for (std::size_t p = 0; p < 2; ++p) {
     const std::uint64_t before = held(sides[p].optimizer);
-    EXPECT_EQ(sides[p].optimizer.follow(sides[1 - p].layout), 0);
+    followers.push_back(std::make_unique<ResultFollower>(sides[p].optimizer, sides[1 - p].layout));
+    EXPECT_TRUE(followers[p]->suffices());
     EXPECT_LT(held(sides[p].optimizer), before + sides[1 - p].layout.n_coords());
   }
   for (int step = 0; step < 5; ++step) {
@@ -132,11 +135,12 @@ void follow_each_other(Communicator& comm, OptimizerOptions options,
       const std::uint64_t before = held(other);
       const auto results = side.optimizer.results();
       if (!results.empty()) {
-        EXPECT_EQ(other.result_bytes(0), results.size());
-        other.apply_results(0, side.seen.tensors, side.flags(), results);
+        ResultFollower& follower = *followers[1 - side.part];
+        EXPECT_EQ(follower.bytes(), results.size());
+        follower.apply(side.seen.tensors, side.flags(), results);
         std::vector<std::byte> damaged(results.begin(), results.end());
         for (std::byte& b : damaged) b = ~b;  // a device may not have read the good ones yet
-        EXPECT_THROW(other.apply_results(0, side.seen.tensors, side.flags(), damaged), CommError);
+        EXPECT_THROW(follower.apply(side.seen.tensors, side.flags(), damaged), CommError);
       }
       if (!device) {
         EXPECT_EQ(held(other), before);
@@ -206,7 +210,7 @@ TEST(Follower, IsThereWhereResultsSuffice) {
     const Layout layout(kParts[0]);
     for (const std::string& method : method_names()) {
       Optimizer optimizer(comm, layout, {.method = method, .groups = {{}, {}}});
-      EXPECT_EQ(optimizer.follow(layout).has_value(), good.contains(method)) << method;
+      EXPECT_EQ(ResultFollower(optimizer, layout).suffices(), good.contains(method)) << method;
     }
   });
 }
@@ -226,12 +230,10 @@ TEST(Follower, RefusesResultsThatAreDamagedOrOfAnotherStep) {
     const OptimizerOptions options = options_of("dlion-vote:route=sharded", 256);
     Side own(comm, 0, options, nullptr), other(comm, 1, options, nullptr);
     const auto buckets = make_buckets(other.layout, options.bucket_coords, 2);
-    EXPECT_EQ(own.optimizer.follow(other.layout), 0);
-    EXPECT_EQ(other.optimizer.follow(own.layout), 0);
-    EXPECT_NE(refusal<InvalidArgument>([&] {
-                own.optimizer.result_bytes(0);
-              }).find("result_bytes() before the first step"),
-              std::string::npos);
+    ResultFollower of_other(own.optimizer, other.layout), of_own(other.optimizer, own.layout);
+    EXPECT_NE(
+        refusal<InvalidArgument>([&] { of_other.bytes(); }).find("bytes() before the first step"),
+        std::string::npos);
     std::vector<std::byte> before;
     for (int step = 0; step < 2; ++step) {
       before.assign(other.optimizer.results().begin(), other.optimizer.results().end());
@@ -243,8 +245,8 @@ TEST(Follower, RefusesResultsThatAreDamagedOrOfAnotherStep) {
                             bool freeze = false) {
       const auto values = other.seen.get();
       const std::array<bool, 2> frozen = {freeze, false};
-      const std::string error = refusal<CommError>(
-          [&] { own.optimizer.apply_results(0, other.seen.tensors, frozen, bytes); });
+      const std::string error =
+          refusal<CommError>([&] { of_other.apply(other.seen.tensors, frozen, bytes); });
       EXPECT_NE(error.find("results for 'w1' and on, step 2: "), std::string::npos) << error;
       EXPECT_NE(error.find(text), std::string::npos) << error;
       EXPECT_EQ(other.seen.get(), values);
@@ -272,7 +274,7 @@ TEST(Follower, RefusesResultsThatAreDamagedOrOfAnotherStep) {
     std::ranges::copy(first[0].bytes, padded.begin());
     expect("unused bits set after its", padded);
 
-    own.optimizer.apply_results(0, other.seen.tensors, {}, bytes);
+    of_other.apply(other.seen.tensors, {}, bytes);
     EXPECT_NE(other.seen.get(), Side(comm, 1, options, nullptr).seen.get());
   });
 }
@@ -283,20 +285,19 @@ TEST(Follower, RefusesOtherTensorsDtypesAndCalls) {
     Side own(comm, 0, options, nullptr), other(comm, 1, options, nullptr);
     std::vector<TensorSpec> named = kParts[1];
     named[0].name = "v1";
-    EXPECT_EQ(own.optimizer.follow(Layout(named)), 0);
-    EXPECT_EQ(other.optimizer.follow(own.layout), 0);
+    ResultFollower of_named(own.optimizer, Layout(named)), of_own(other.optimizer, own.layout);
     own.step(0, 0);
     other.step(0, 0);
     const auto bytes = other.optimizer.results();
     EXPECT_NE(refusal<CommError>([&] {
-                own.optimizer.apply_results(0, other.seen.tensors, {}, bytes);
+                of_named.apply(other.seen.tensors, {}, bytes);
               }).find("results for 'v1' and on, step 1"),
               std::string::npos);
     std::vector<TensorSpec> elsewhere = kParts[1];  // of which turns and random bits depend
     elsewhere[1].first_coord = *elsewhere[1].first_coord + 64;
-    EXPECT_EQ(own.optimizer.follow(Layout(elsewhere)), 1);
+    ResultFollower of_elsewhere(own.optimizer, Layout(elsewhere));
     EXPECT_NE(refusal<CommError>([&] {
-                own.optimizer.apply_results(1, other.seen.tensors, {}, bytes);
+                of_elsewhere.apply(other.seen.tensors, {}, bytes);
               }).find("step scalars"),
               std::string::npos);
     const auto invalid = [&](const std::string& text, const std::function<void()>& body) {
@@ -304,20 +305,19 @@ TEST(Follower, RefusesOtherTensorsDtypesAndCalls) {
     };
     std::vector<Tensor> narrow = other.seen.tensors;
     narrow[1].dtype = DType::kBFloat16;
-    invalid("parameters in bfloat16, must be float32",
-            [&] { own.optimizer.apply_results(0, narrow, {}, bytes); });
-    invalid("part 2 of 2", [&] { (void)own.optimizer.result_bytes(2); });
-    invalid("add() after follow()", [&] { own.optimizer.add({{"more", {3}}}); });
+    invalid("parameters in bfloat16, must be float32", [&] { of_named.apply(narrow, {}, bytes); });
+    invalid("add() to an optimizer with followers", [&] { own.optimizer.add({{"more", {3}}}); });
     invalid("has 2 groups, the options 1", [&] {
-      Optimizer(comm, Layout({{"a", {3}}}), {}).follow(Layout({{"b", {3}, 1}}));
+      Optimizer one(comm, Layout({{"a", {3}}}), {});
+      ResultFollower(one, Layout({{"b", {3}, 1}}));
     });
-    invalid("follow() is not supported with a coordinator or virtual workers", [&] {
-      Optimizer(comm, own.layout, {.groups = {{}, {}}, .virtual_workers = 2}).follow(own.layout);
-    });
+    Optimizer mean(comm, own.layout, {.method = "adamw", .groups = {{}, {}}});
+    const ResultFollower of_mean(mean, own.layout);
+    invalid("results of adamw do not determine the parameters", [&] { (void)of_mean.bytes(); });
     own.optimizer.begin_step(own.x.tensors);
     invalid("results() in the middle of a step", [&] { (void)own.optimizer.results(); });
-    invalid("apply_results() in the middle of a step",
-            [&] { own.optimizer.apply_results(0, other.seen.tensors, {}, bytes); });
+    invalid("apply() in the middle of a step",
+            [&] { of_named.apply(other.seen.tensors, {}, bytes); });
     own.optimizer.finish_step();
   });
 }

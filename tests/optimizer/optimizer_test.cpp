@@ -164,7 +164,7 @@ TEST(GradientsApart, GiveTheSameBitsByEveryMethod) {
           }
           for (std::size_t t = layout.tensors().size(); t-- > 0;) {
             if (testing::unused(comm.rank(), step, t)) {
-              optimizer.gradient_ready(t, true);
+              optimizer.gradient_ready(t, ConstTensor());
             } else if (narrow) {
               optimizer.gradient_ready(t, std::span<const BFloat16>(rounded[t]));
             } else {

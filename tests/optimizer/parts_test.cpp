@@ -194,8 +194,6 @@ TEST(Parts, AreRefusedWhereOthersCannotKnow) {
                             .non_finite = NonFinitePolicy::kSkip,
                             .sum_of_parts = sum}),
                  InvalidArgument);
-    EXPECT_THROW(Optimizer(comm, layout, {.sum_of_parts = sum, .virtual_workers = 2}),
-                 InvalidArgument);
   });
 }
 

@@ -153,7 +153,9 @@ std::vector<float> params_after(const std::string& method, bool narrow, bool in_
         continue;
       }
       narrow ? optimizer.begin_step(x.span(), g16) : optimizer.begin_step(x.span(), g.span());
-      for (std::size_t t = 3; t-- > 0;) optimizer.gradient_ready(t, missing[t]);
+      for (std::size_t t = 3; t-- > 0;) {
+        missing[t] ? optimizer.gradient_ready(t, ConstTensor()) : optimizer.gradient_ready(t);
+      }
       optimizer.finish_step();
     }
     if (comm.rank() == 0) out.assign(x.span().begin(), x.span().end());

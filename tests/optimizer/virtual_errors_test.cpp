@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "pride/error.h"
+#include "pride/virtual_workers.h"
 #include "support/texts.h"
 #include "virtual_run.h"
 
@@ -18,60 +19,47 @@ const Layout kLayout(kTensors);
 
 class VirtualErrors : public ::testing::Test {
  protected:
-  Optimizer make(int workers, const std::string& method = "dlion-vote") {
-    OptimizerOptions options{.method = method};
-    options.virtual_workers = workers;
-    return Optimizer(*alone_.front(), kLayout, options);
-  }
   std::string refused(const std::function<void()>& body) {
     return texts::error_of<InvalidArgument>(body);
   }
 
-  std::vector<std::unique_ptr<Communicator>> alone_ = make_thread_world(1);
   FlatBuffer x_{kLayout.flat_size()}, g_{kLayout.flat_size()};
 };
 
 TEST_F(VirtualErrors, NameTheWorkerThatIsMissingOrCameTwice) {
-  Optimizer all = make(3);
+  VirtualWorkers all(kLayout, {}, {3});
   all.hand_over(0, x_.span(), g_.span());
   all.hand_over(2, x_.span(), g_.span());
   EXPECT_EQ(refused([&] { all.hand_over(2, x_.span(), g_.span()); }),
             "optimizer: virtual worker 2 has handed over its gradients in this step already");
-  EXPECT_EQ(refused([&] { all.step_workers(x_.span()); }),
+  EXPECT_EQ(refused([&] { all.step(x_.span()); }),
             "optimizer: virtual worker 1 of 3 has not handed over its gradients in step 1");
   EXPECT_EQ(refused([&] { all.hand_over(3, x_.span(), g_.span()); }),
             "optimizer: hand_over() of virtual worker 3, there are 3");
   EXPECT_EQ(refused([&] { all.save(1); }), "optimizer: save() in the middle of a step");
   all.hand_over(1, x_.span(), g_.span());  // none of these has cost the step
-  EXPECT_EQ(all.step_workers(x_.span()).step, 0);
+  EXPECT_EQ(all.step(x_.span()).step, 0);
   EXPECT_EQ(all.steps_done(), 1);
-  EXPECT_NE(refused([&] { all.step_workers(x_.span()); }).find("worker 0 of 3"), std::string::npos);
+  EXPECT_NE(refused([&] { all.step(x_.span()); }).find("worker 0 of 3"), std::string::npos);
 }
 
 TEST_F(VirtualErrors, NameWhatDoesNotGoWithThem) {
-  Optimizer all = make(3), none = make(0);
-  EXPECT_NE(refused([&] {
-              all.step(x_.span(), g_.span());
-            }).find("with 3 virtual workers call hand_over()"),
-            std::string::npos);
+  VirtualWorkers all(kLayout, {}, {3});
   EXPECT_NE(refused([&] { all.load(all.save(0)); }).find("all 3 virtual workers"),
             std::string::npos);
-  const std::string without = "has none (option virtual_workers)";
-  EXPECT_NE(refused([&] { none.hand_over(0, x_.span(), g_.span()); }).find(without),
-            std::string::npos);
-  EXPECT_NE(refused([&] { none.to_worker(0, x_.span()); }).find(without), std::string::npos);
-  EXPECT_NE(refused([&] { make(1025); }).find("1025, must be from 0 to 1024"), std::string::npos);
-  OptimizerOptions two_weights{.virtual_workers = 3, .worker_weights = {1, 2}};
-  EXPECT_EQ(refused([&] { Optimizer(*alone_.front(), kLayout, two_weights); }),
-            "optimizer: 2 worker_weights for 3 virtual workers");
-  const auto texts = testing::errors_of<InvalidArgument>(2, [](Communicator& comm) {
-    OptimizerOptions options;
-    options.virtual_workers = 4;
-    Optimizer(comm, kLayout, options);
-  });
-  for (const std::string& text : texts) {
-    EXPECT_NE(text.find("4 on a communicator of size 2"), std::string::npos) << text;
+  for (const int n : {-1, 0, 1025}) {
+    EXPECT_EQ(refused([&] { VirtualWorkers(kLayout, {}, {n}); }),
+              concat("optimizer: ", n, " virtual workers, must be from 1 to 1024"));
   }
+  EXPECT_EQ(refused([&] {
+              VirtualWorkers(kLayout, {}, {3, {1, 2}});
+            }),
+            "optimizer: 2 weights for 3 virtual workers");
+  const auto sum = [](std::span<double>) {};
+  EXPECT_NE(refused([&] {
+              VirtualWorkers(kLayout, {.sum_of_parts = sum}, {2});
+            }).find("sum_of_parts is not supported with virtual workers"),
+            std::string::npos);
 }
 
 TEST_F(VirtualErrors, NonFiniteGradientsRaiseInTheWordsOfRanks) {

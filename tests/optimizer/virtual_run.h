@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "pride/virtual_workers.h"
 #include "support/training.h"
 
 namespace pride::testing {
@@ -38,42 +39,38 @@ inline std::vector<float> copy_of(const FlatBuffer& x) {
 class VirtualWorld {
  public:
   VirtualWorld(const Layout& layout, const Training& run, FlatBuffer& x)
-      : layout_(layout), run_(run), x_(x), grads_(layout.flat_size()), optimizer_(make(layout)) {}
+      : layout_(layout),
+        run_(run),
+        x_(x),
+        grads_(layout.flat_size()),
+        optimizer_(layout, run.options, {run.world, run.weights}) {}
 
-  Optimizer& optimizer() { return *optimizer_; }
+  VirtualWorkers& optimizer() { return optimizer_; }
 
   // In another order in each step.
   StepReport step(std::int64_t step) {
     const std::size_t n = layout_.tensors().size();
     for (int k = 0; k < run_.world; ++k) {
       const int i = step % 2 == 0 ? k : run_.world - 1 - k;
-      optimizer_->to_worker(i, x_.span());
+      optimizer_.to_worker(i, x_.span());
       fill(layout_, grads_, [&](std::size_t t, std::size_t c) { return run_.grad(i, step, t, c); });
       const auto flags = flags_of(run_, i, step, n);
-      optimizer_->hand_over(i, x_.span(), grads_.span(), {flags.get(), n});
+      optimizer_.hand_over(i, x_.span(), grads_.span(), {flags.get(), n});
       std::ranges::fill(grads_.span(), std::numeric_limits<float>::quiet_NaN());
     }
-    return optimizer_->step_workers(x_.span());
+    return optimizer_.step(x_.span());
   }
 
  private:
-  std::unique_ptr<Optimizer> make(const Layout& layout) {
-    OptimizerOptions options = run_.options;
-    options.virtual_workers = run_.world;
-    options.worker_weights = run_.weights;
-    return std::make_unique<Optimizer>(*alone_.front(), layout, options);
-  }
-
   const Layout& layout_;
   const Training& run_;
   FlatBuffer& x_;
   FlatBuffer grads_;
-  std::vector<std::unique_ptr<Communicator>> alone_ = make_thread_world(1);
-  std::unique_ptr<Optimizer> optimizer_;
+  VirtualWorkers optimizer_;
 };
 
 // Takes up `from`, the end of another run, of as many workers or of others. Empty: a new run.
-inline void take_up(const WorldResult& from, Optimizer& optimizer, FlatBuffer& x) {
+inline void take_up(const WorldResult& from, Replica& optimizer, FlatBuffer& x) {
   if (from.workers.empty()) return;
   std::ranges::copy(from.common, x.span().begin());
   std::vector<StateDict> states;

@@ -6,6 +6,7 @@
 #include "pride/bf16.h"
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "pride/virtual_workers.h"
 #include "virtual_run.h"
 
 namespace pride::virtual_state_test {
@@ -102,9 +103,7 @@ TEST(VirtualMasters, AreThoseOfRanks) {
     Training run = run_of(method, 3);
     Narrow x = narrow(testing::initial), of_rank_0;
     std::vector<StateDict> states(3);
-    const auto alone = make_thread_world(1);
-    run.options.virtual_workers = 3;
-    Optimizer all(*alone.front(), kLayout, run.options);
+    VirtualWorkers all(kLayout, run.options, {3});
     const auto tensors = views_of<Tensor>(x);
     for (std::int64_t step = 0; step < 4; ++step) {
       for (int i = 0; i < 3; ++i) {
@@ -113,9 +112,8 @@ TEST(VirtualMasters, AreThoseOfRanks) {
         all.set_gradient_factor(factor_of(i));
         all.hand_over(i, tensors, views_of<ConstTensor>(g));
       }
-      all.step_workers(tensors);
+      all.step(tensors);
     }
-    run.options.virtual_workers = 0;
     run_world(3, [&](Communicator& comm) {
       Narrow mine = narrow(testing::initial);
       const auto own = views_of<Tensor>(mine);
@@ -169,28 +167,23 @@ TEST(VirtualWorkersAdd, GivesTheBitsOfRanks) {
       }
       if (comm.rank() == 0) std::ranges::copy(mine.span(), y.span().begin());
     });
-    run.options.virtual_workers = 3;
-    const auto alone = make_thread_world(1);
-    Optimizer all(*alone.front(), Layout(first), run.options);
+    VirtualWorkers all(Layout(first), run.options, {3});
     for (std::int64_t step = 0; step < 4; ++step) {
       if (step == 2) all.add(more);
       for (int i = 0; i < 3; ++i) {
         const FlatBuffer g = gradients_of(all.layout(), i, step);
         all.hand_over(i, part(x, all.layout()), g.span());
       }
-      all.step_workers(part(x, all.layout()));
+      all.step(part(x, all.layout()));
     }
     EXPECT_EQ(param_hash(kLayout, x.span()), param_hash(kLayout, y.span())) << method;
   }
 }
 
 TEST(VirtualWorkersState, HoldsOnceWhatAllShare) {
-  const auto alone = make_thread_world(1);
   const std::size_t n = kLayout.flat_size();
   const auto floats = [&](const std::string& method) {
-    OptimizerOptions options{.method = method};
-    options.virtual_workers = 8;
-    return Optimizer(*alone.front(), kLayout, options).state_floats();
+    return VirtualWorkers(kLayout, {.method = method}, {8}).memory().state / sizeof(float);
   };
   EXPECT_EQ(floats("adamw"), 2 * n);             // moments of the mean
   EXPECT_EQ(floats("dlion-vote"), 8 * n);        // each worker's momentum

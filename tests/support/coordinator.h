@@ -17,7 +17,7 @@
 
 #include "methods/registry.h"
 #include "optimizer/central_round.h"
-#include "optimizer/replica.h"
+#include "optimizer/run_values.h"
 #include "optimizer/step_scalars.h"
 #include "pride/coordinator.h"
 #include "pride/error.h"
@@ -41,6 +41,7 @@ class TestCoordinator {
     return std::make_shared<Client>(*this, number);
   }
 
+  std::string settings;      // of the run
   int voters = 1;            // a round closes with this number of ballots
   int parameters_every = 0;  // rounds between requests of a voter's parameters; 0: never
   // The ordered length of the run, at this open round.
@@ -80,7 +81,7 @@ class TestCoordinator {
     CoordinatorWelcome join(const RunDescription& run, int vote_weight) override {
       const std::lock_guard lock(c_.mutex_);
       PRIDE_CHECK(run.method == c_.options_.method && run.seed == c_.options_.seed &&
-                      run.settings == c_.options_.run_settings,
+                      run.settings == c_.settings,
                   "coordinator: another run");
       EXPECT_TRUE(std::ranges::equal(run.tensors, c_.layout_.tensors(), {}, &TensorSpec::name,
                                      [](const TensorSlot& slot) { return slot.spec.name; }));
@@ -112,7 +113,7 @@ class TestCoordinator {
     void put_parameters(std::int64_t round, std::uint64_t hash,
                         std::span<const float> params) override {
       const std::lock_guard lock(c_.mutex_);
-      EXPECT_EQ(hash, replica_hash(c_.layout_, params));
+      EXPECT_EQ(hash, run_hash(c_.layout_, params));
       if (c_.parameters_round_ && *c_.parameters_round_ >= round) return;
       ++c_.parameters_given;
       c_.parameters_round_ = round;

@@ -11,6 +11,7 @@
 #include "pride/optimizer.h"
 #include "pride/random_bits.h"
 #include "pride/registry.h"
+#include "pride/virtual_workers.h"
 #include "train/facts_json.h"
 #include "train/flags.h"
 #include "train/hex.h"
@@ -74,9 +75,13 @@ TrainPlan dry_run(const TrainOptions& options, std::shared_ptr<const Task> task)
   TrainPlan plan = make_plan(options, options.workers, std::move(task));
   OptimizerOptions alike = plan.optimizer;
   alike.overlap = false;  // no threads needed for a check
-  const auto alone = make_thread_world(1);
-  const Optimizer optimizer(*alone.front(),
-                            layout_of(*plan.task->model().make(), options.decay_all), alike);
+  Layout layout = layout_of(*plan.task->model().make(), options.decay_all);
+  if (options.virtual_workers > 0) {
+    const VirtualWorkers workers(std::move(layout), alike, {options.virtual_workers});
+  } else {
+    const auto alone = make_thread_world(1);
+    const Optimizer optimizer(*alone.front(), std::move(layout), alike);
+  }
   const Sampler sampler(plan.task->n_samples(), plan.task->labels(),
                         {.sharding = plan.sharding, .seed = options.seed, .world = plan.world});
   return plan;

@@ -13,10 +13,9 @@
 #include "coord/run_message.h"
 #include "coord/shadow.h"
 #include "optimizer/central_round.h"
-#include "pride/comm/thread_comm.h"
 #include "pride/coordinator.h"
 #include "pride/error.h"
-#include "pride/optimizer.h"
+#include "pride/run_worker.h"
 #include "serve/options.h"
 #include "train/hex.h"
 
@@ -114,15 +113,13 @@ void replay(const coord::JournalFiles& files, const RunDescription& run) {
   if (files.parameters.empty()) {
     throw DataError("the journal has no parameters yet, from which its records could be replayed");
   }
-  OptimizerOptions options = coord::options_of(run);
-  options.coordinator = std::make_shared<JournalClient>(files);
-  const auto world = make_thread_world(1);
-  Optimizer optimizer(*world.front(), Layout(run.tensors), options);
-  std::vector<float> params(optimizer.layout().flat_size());
-  optimizer.broadcast(params);
+  RunWorker worker(std::make_shared<JournalClient>(files), Layout(run.tensors),
+                   coord::options_of(run));
+  std::vector<float> params(worker.layout().flat_size());
+  worker.join(params);
   std::cout << Json{{"replayed_from", files.parameters.front().before_round},
                     {"before_round", files.next_round()},
-                    {"params_hash", train::hex16(param_hash(optimizer.layout(), params))}}
+                    {"params_hash", train::hex16(param_hash(worker.layout(), params))}}
                    .dump()
             << '\n';
 }

@@ -176,18 +176,10 @@ PRIDE_API int pride_optimizer_set_group(pride_optimizer* optimizer, int32_t grou
                                         const pride_group* values);
 PRIDE_API int pride_optimizer_get_group(const pride_optimizer* optimizer, int32_t group,
                                         pride_group* values);
-/* Appends tensors and groups. Call pride_optimizer_set_parameters() after it. Collective. */
-PRIDE_API int pride_optimizer_add(pride_optimizer* optimizer, const pride_tensor* tensors,
-                                  uint64_t n, const pride_group* groups, uint64_t n_groups);
-/* The same for a part of a larger model, with first_coords as in pride_layout_create_part(). Since
- * PRIDE_C_VERSION 6. */
-PRIDE_API int pride_optimizer_add_part(pride_optimizer* optimizer, const pride_tensor* tensors,
-                                       const uint64_t* first_coords, uint64_t n,
-                                       const pride_group* groups, uint64_t n_groups);
-/* The same for the tensors of a layout, with its first_coords and pride_layout_set_matrices().
- * Since PRIDE_C_VERSION 10. */
-PRIDE_API int pride_optimizer_add_layout(pride_optimizer* optimizer, const pride_layout* layout,
-                                         const pride_group* groups, uint64_t n_groups);
+/* Appends the tensors of a layout, with its first_coords and pride_layout_set_matrices(), and
+ * groups. Call pride_optimizer_set_parameters() after it. Collective. */
+PRIDE_API int pride_optimizer_add(pride_optimizer* optimizer, const pride_layout* layout,
+                                  const pride_group* groups, uint64_t n_groups);
 /* Copies rank 0's parameters to all ranks. Collective. */
 PRIDE_API int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_array* params);
 /* pride_hash() of the parameters given to pride_optimizer_set_parameters(), or of their masters;

@@ -17,6 +17,7 @@
 #include "pride/optimizer.h"
 #include "pride/tensors.h"
 #include "pride/train/plan.h"
+#include "pride/virtual_workers.h"
 
 namespace pride::train {
 
@@ -33,8 +34,8 @@ void load_parameters(const std::filesystem::path& file, const Layout& layout,
 struct Kept {
   const Layout& layout;
   std::span<const Tensor> params;  // all
-  Optimizer& optimizer;
-  Optimizer* personal = nullptr;
+  Replica& optimizer;
+  Replica* personal = nullptr;
 };
 
 // Writes model.safetensors to `folder`, and config.json if the task has one.

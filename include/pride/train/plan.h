@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "pride/optimizer.h"
+#include "pride/coordinator.h"
 #include "pride/registry.h"
+#include "pride/replica.h"
 #include "pride/schedule.h"
 #include "pride/train/options.h"
 #include "pride/train/sampler.h"
@@ -28,7 +29,9 @@ struct TrainPlan {
   double peak_lr = 0;
   Schedule schedule;
   OptimizerOptions optimizer;
-  std::vector<std::string> notes;  // defaults that a user should know, for the log
+  std::shared_ptr<CoordinatorClient> coordinator;  // of options.coordinator, once it is connected
+  std::string run_settings;                        // RunWorkerOptions::settings
+  std::vector<std::string> notes;                  // defaults that a user should know, for the log
 
   std::int64_t samples_per_step() const noexcept {
     return world * options.batch * options.accumulate;

@@ -24,6 +24,7 @@
 #include "pride/coord/client.h"
 #include "pride/error.h"
 #include "pride/optimizer.h"
+#include "pride/run_worker.h"
 #include "support/training.h"
 
 namespace pride::coord::testing {
@@ -156,26 +157,24 @@ inline Trained train(const CoordinatorAddress& address, std::int64_t steps,
                      std::chrono::milliseconds pause = 0ms, std::int64_t coords = kCoords) {
   Trained out;
   try {
-    OptimizerOptions options;
-    options.coordinator = connect_coordinator(address);
-    const auto world = make_thread_world(1);
-    Optimizer optimizer(*world.front(), layout_of(coords), options);
+    const auto client = connect_coordinator(address);
+    RunWorker optimizer(client, layout_of(coords), {});
     std::vector<float> params(optimizer.layout().flat_size()), grads(params.size());
-    optimizer.broadcast(params);
+    optimizer.join(params);
     while (optimizer.steps_done() < steps) {
       std::this_thread::sleep_for(pause);
       for (std::size_t t = 0; t < 2; ++t) {
         const TensorSlot& slot = optimizer.layout().tensors()[t];
         for (std::size_t i = 0; i < slot.n; ++i) {
           grads[slot.offset + i] =
-              pride::testing::gradient(optimizer.worker_number(), optimizer.steps_done(), t, i);
+              pride::testing::gradient(optimizer.number(), optimizer.steps_done(), t, i);
         }
       }
       optimizer.step(params, grads);
     }
     out.hash = param_hash(optimizer.layout(), params);
     out.steps = optimizer.steps_done();
-    out.traffic = options.coordinator->traffic();
+    out.traffic = client->traffic();
   } catch (const std::exception& error) {
     out.error = error.what();
   }
@@ -214,12 +213,9 @@ class Eavesdropper final : public CoordinatorClient {
 
 inline RegisterRequest registration(const std::string& name, std::int64_t coords = kCoords) {
   const auto ear = std::make_shared<Eavesdropper>();
-  OptimizerOptions options;
-  options.coordinator = ear;
-  const auto world = make_thread_world(1);
-  Optimizer optimizer(*world.front(), layout_of(coords), options);
+  RunWorker optimizer(ear, layout_of(coords), {});
   std::vector<float> params(optimizer.layout().flat_size());
-  EXPECT_THROW(optimizer.broadcast(params), CommError);
+  EXPECT_THROW(optimizer.join(params), CommError);
   RegisterRequest request;
   request.set_protocol(kProtocol);
   request.set_name(name);

@@ -9,6 +9,7 @@
 
 #include "coord/coord.grpc.pb.h"
 #include "pride/error.h"
+#include "pride/run_worker.h"
 #include "project.h"
 #include "support/texts.h"
 
@@ -94,15 +95,13 @@ TEST(RunOverTheNetwork, CarriesMoreThanAChunk) {
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < 2; ++i) {
     threads.emplace_back([&, i] {
-      OptimizerOptions options;
-      options.coordinator = connect_coordinator(plain_addresses(running, 2)[i]);
-      const auto world = make_thread_world(1);
-      Optimizer optimizer(*world.front(), Layout({{"w", {kMany}}}), options);
+      RunWorker optimizer(connect_coordinator(plain_addresses(running, 2)[i]),
+                          Layout({{"w", {kMany}}}), {});
       // the second worker takes the parameters of the first
       std::vector<float> params(optimizer.layout().flat_size(), i == 0 ? 0.5F : 0.F);
       std::vector<float> grads(params.size());
       if (i == 1) std::this_thread::sleep_for(300ms);
-      optimizer.broadcast(params);
+      optimizer.join(params);
       for (std::size_t c = 0; c < kMany; ++c) grads[c] = static_cast<float>((c + i) % 5) - 2;
       for (int step = 0; step < 2; ++step) optimizer.step(params, grads);
       hashes[i] = param_hash(optimizer.layout(), params);

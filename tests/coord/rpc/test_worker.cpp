@@ -26,6 +26,7 @@
 #include "pride/error.h"
 #include "pride/optimizer.h"
 #include "pride/random_bits.h"
+#include "pride/run_worker.h"
 
 namespace {
 
@@ -82,38 +83,38 @@ void train(const std::string& host_port, const std::string& name, const std::str
   address.secret_file = text(settings, "secret", "");
   address.patience = std::chrono::seconds(number(settings, "patience_s", 60));
   pride::OptimizerOptions options;
+  pride::RunWorkerOptions run;
   options.method = text(settings, "method", "dlion-vote");
   options.groups[0].lr = 0.01;
   options.vote_weight = static_cast<int>(number(settings, "weight", 1));
   options.bucket_coords = std::size_t{1} << 16;
   if (settings.contains("steps")) {
-    options.run_settings = pride::concat("steps=", settings.at("steps"), "\n");
+    run.settings = pride::concat("steps=", settings.at("steps"), "\n");
   }
-  options.coordinator = pride::connect_coordinator(address);
+  const auto client = pride::connect_coordinator(address);
   std::vector<float> params;
   double loss = 0;
-  options.report_loss = [&] { return std::optional<double>(loss); };
+  run.report_loss = [&] { return std::optional<double>(loss); };
   const std::int64_t coords = number(settings, "coords", 20'000);
-  const auto world = pride::make_thread_world(1);
-  pride::Optimizer optimizer(*world.front(), pride::Layout({{"w", {coords}}}), options);
+  pride::RunWorker optimizer(client, pride::Layout({{"w", {coords}}}), options, run);
   params.assign(optimizer.layout().flat_size(), 0);
   std::vector<float> grads(params.size());
-  optimizer.broadcast(params);
+  optimizer.join(params);
   std::printf("joined after %llu bytes\n",
-              static_cast<unsigned long long>(options.coordinator->traffic().bytes_received));
+              static_cast<unsigned long long>(client->traffic().bytes_received));
   std::fflush(stdout);
   Tally tally;
   const bool steady = number(settings, "steady", 0) != 0;
   long steps = 0;
   const auto pause = std::chrono::milliseconds(number(settings, "pause_ms", 0));
   const auto end = [&] {
-    const std::int64_t last = options.coordinator->length().last_step;
+    const std::int64_t last = client->length().last_step;
     return last > 0 ? std::min(last, read_rounds(rounds)) : read_rounds(rounds);
   };
   while (optimizer.steps_done() < end()) {
     if (!steady || steps++ == 0) {
-      fill_gradients(params, static_cast<std::uint64_t>(optimizer.worker_number()),
-                     optimizer.steps_done(), grads);
+      fill_gradients(params, static_cast<std::uint64_t>(optimizer.number()), optimizer.steps_done(),
+                     grads);
       std::fill(grads.begin() + coords, grads.end(), 0.f);  // padding
       loss = 0;
       for (const float g : grads) loss += g * g / static_cast<double>(coords);
@@ -121,7 +122,7 @@ void train(const std::string& host_port, const std::string& name, const std::str
     std::this_thread::sleep_for(pause);
     count(optimizer.step(params, grads), tally);
   }
-  const pride::Traffic traffic = options.coordinator->traffic();
+  const pride::Traffic traffic = client->traffic();
   std::printf(
       "{\"hash\": \"%016llx\", \"rounds\": %lld, \"counted\": %ld, \"late\": %ld, \"replayed\": "
       "%ld, "

@@ -9,6 +9,7 @@
 
 #include "device/cuda/machine.h"
 #include "pride/optimizer.h"
+#include "pride/virtual_workers.h"
 #include "rules/orthogonalise.h"
 #include "support/training.h"
 
@@ -33,7 +34,6 @@ OptimizerOptions options_of(const StepRun& run) {
   testing::set_method(options, run.method);
   options.overlap = run.overlap;
   options.bucket_coords = run.bucket_coords;
-  options.virtual_workers = run.virtual_workers;
   options.orthogonalise = [](const DeviceMatrices&, void*) {};  // what torch queues
   return options;
 }
@@ -55,16 +55,19 @@ class Model {
   std::vector<ConstTensor> grads;
 };
 
-void step(Optimizer& optimizer, const Model& model, const StepRun& run, int number) {
+void step(Replica& replica, const Model& model, const StepRun& run, int number) {
   const std::size_t n = model.params.size();
   const auto flags = std::make_unique<bool[]>(n);
   for (std::size_t t = 0; t < n; ++t) flags[t] = run.unused && testing::unused(0, number, t);
-  for (int worker = 0; worker < run.virtual_workers; ++worker) {
-    optimizer.hand_over(worker, model.params, model.grads, {flags.get(), n});
+  if (auto* const workers = dynamic_cast<VirtualWorkers*>(&replica)) {
+    for (int worker = 0; worker < run.virtual_workers; ++worker) {
+      workers->hand_over(worker, model.params, model.grads, {flags.get(), n});
+    }
+    workers->step(model.params);
+    return;
   }
-  if (run.virtual_workers > 0) {
-    optimizer.step_workers(model.params);
-  } else if (run.one_by_one) {
+  auto& optimizer = dynamic_cast<Optimizer&>(replica);
+  if (run.one_by_one) {
     optimizer.begin_step(model.params);
     for (std::size_t t = n; t-- > 0;) {
       optimizer.gradient_ready(
@@ -88,8 +91,14 @@ std::vector<int> calls_of(const StepRun& run, const std::vector<const char*>& ca
       const Model model(*device, layout);
       OptimizerOptions options = options_of(run);
       options.device = device;
-      Optimizer optimizer(comm, layout, options);
-      for (int number = 0; number < n; ++number) step(optimizer, model, run, number);
+      std::unique_ptr<Replica> optimizer;
+      if (run.virtual_workers > 0) {
+        optimizer = std::make_unique<VirtualWorkers>(layout, options,
+                                                     VirtualWorkersOptions{run.virtual_workers});
+      } else {
+        optimizer = std::make_unique<Optimizer>(comm, layout, options);
+      }
+      for (int number = 0; number < n; ++number) step(*optimizer, model, run, number);
     });
     for (std::size_t i = 0; i < calls.size(); ++i) {
       after.push_back(fake().calls(calls[i]) - before[i]);

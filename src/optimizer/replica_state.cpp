@@ -1,13 +1,12 @@
-// Save and load of an optimizer's state.
+// Save and load of a replica's state.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <sstream>
 #include <utility>
 
 #include "base/digest.h"
-#include "optimizer/optimizer_impl.h"
+#include "optimizer/replica_impl.h"
 #include "optimizer/resharding.h"
-#include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -94,14 +93,18 @@ void check_of_one_run(std::span<const StateDict> ranks) {
 
 }  // namespace
 
-StateDict Optimizer::save() const { return impl_->save(0); }
-StateDict Optimizer::save(int worker) const {
-  impl_->check_worker(worker, "save");
-  return impl_->save(worker);
+std::vector<StateBuffer> Replica::state_buffers() {
+  if (!impl_->in_step) {
+    impl_->complete();
+    impl_->space.before(impl_->options.stream);
+  }
+  return impl_->method->state().buffers();
 }
 
-StateDict Optimizer::Impl::save(int worker) {
-  PRIDE_CHECK(!in_step, "optimizer: save() in the middle of a step");
+StateDict Replica::save() const { return impl_->save(0); }
+
+StateDict Replica::Impl::save(std::size_t worker) {
+  check_idle("save");
   PRIDE_CHECK(
       refusal.empty() || is_whole,
       "optimizer: save() after a step that failed when a part of it was applied, so that ranks "
@@ -112,14 +115,14 @@ StateDict Optimizer::Impl::save(int worker) {
   state.scalars = {{"version", std::to_string(kStateVersion)},
                    {"method", options.method},
                    {"layout", hex(layout.digest())},
-                   {"rank", std::to_string(rank() + worker)},
-                   {"world", std::to_string(world())},
+                   {"rank", std::to_string(rank() + static_cast<int>(worker))},
+                   {"world", std::to_string(world)},
                    {"seed", std::to_string(options.seed)},
                    {"options", text_of(options.options, info)},
                    {"step", std::to_string(steps_done)}};
   std::string& starts = state.scalars["group starts"];
   for (const std::int64_t step : group_starts) starts += concat(starts.empty() ? "" : " ", step);
-  table(worker).save(layout, state);
+  tables[worker]->save(layout, state);
   parameters->save(state);
   if (method->state().has(StateKind::kServer)) {
     // a larger one makes the same buckets
@@ -130,7 +133,7 @@ StateDict Optimizer::Impl::save(int worker) {
 }
 
 // Checks the settings that load() cannot change.
-void Optimizer::Impl::check_same_run(const StateDict& state) const {
+void Replica::Impl::check_same_run(const StateDict& state) const {
   const auto must_be = [&](const std::string& key, const std::string& want) {
     PRIDE_CHECK(scalar(state, key) == want, "load: the state is for ", key, " ", scalar(state, key),
                 ", this optimizer has ", want);
@@ -142,28 +145,28 @@ void Optimizer::Impl::check_same_run(const StateDict& state) const {
 }
 
 // The buckets of the optimizer that saved the state.
-std::vector<Bucket> Optimizer::Impl::buckets_of(const StateDict& state) const {
+std::vector<Bucket> Replica::Impl::buckets_of(const StateDict& state) const {
   const std::int64_t size = number_in(state, "bucket size"), world = number_in(state, "world");
   PRIDE_CHECK(size >= 1 && world >= 1 && world <= kMaxWorld, "load: the state has a world size of ",
               world, ", must be from 1 to ", kMaxWorld, ", and a bucket size of ", size,
               ", must be 1 or more");
-  const Protocol protocol = method->protocol({.voters = this->world()});
+  const Protocol protocol = method->protocol({.voters = this->world});
   return make_buckets(layout, static_cast<std::size_t>(size), static_cast<int>(world),
                       protocol.alignment, protocol.cuts);
 }
 
-// Collective: all ranks load their states, or none does. `make` returns a virtual worker's state.
-// It is called twice for each worker but the last, so that memory never holds two states.
-void Optimizer::Impl::load(const std::function<StateDict(int worker)>& make) {
-  pipeline->discard();
+// Collective: all ranks load their states, or none does. `make` returns a worker's state. It is
+// called twice for each worker but the last, so that memory never holds two states.
+void Replica::Impl::load(const std::function<StateDict(std::size_t worker)>& make) {
+  before_load();
   StateDict state;
   std::int64_t step = 0;
   std::vector<std::int64_t> starts(groups.size(), 0);
-  const int last = n_workers() - 1;
+  const std::size_t last = tables.size() - 1;
   agree(Call::kLoad, [&] {
-    for (int i = 0; i <= last; ++i) {
+    for (std::size_t i = 0; i <= last; ++i) {
       state = make(i);
-      table(i).check(layout, state);
+      tables[i]->check(layout, state);
     }
     parameters->check(state);
     step = number_in(state, "step");
@@ -178,40 +181,27 @@ void Optimizer::Impl::load(const std::function<StateDict(int worker)>& make) {
                   "', must be the first steps of ", groups.size(), " groups");
     }
     const auto size = state.scalars.find("bucket size");
-    return std::vector<Setting>{
-        {"step of the state to load", static_cast<std::uint64_t>(step)},
-        {"bucket size of the state to load",
-         size == state.scalars.end() ? 0 : Digest().text(size->second).value()}};
+    return Settings{{"step of the state to load", static_cast<std::uint64_t>(step)},
+                    {"bucket size of the state to load",
+                     size == state.scalars.end() ? 0 : Digest().text(size->second).value()}};
   });
-  table(last).load(layout, state);
+  tables[last]->load(layout, state);
   parameters->load(state);
-  for (int i = 0; i < last; ++i) table(i).load(layout, state = make(i));
+  for (std::size_t i = 0; i < last; ++i) tables[i]->load(layout, state = make(i));
   steps_done = step;
   group_starts = std::move(starts);
   refusal.clear();
   params_checked = false;
-  if (!workers) return;
-  workers->forget();  // the state that handed-over gradients changed is overwritten
-  in_step = false;
+  after_load();
 }
 
-// Moves server state from the servers of the buckets `from` to those of the buckets of `to`.
-void Optimizer::Impl::move_server_state(std::span<const Bucket> from, Impl& to) {
-  if (!to.method->state().has(StateKind::kServer)) return;
-  const auto move = [&](Communicator& comm, int worker) {
-    move_to_servers(comm, from, to.buckets, to.table(worker).buffers(StateKind::kServer));
-  };
-  if (!to.workers) return move(*to.comms.front(), 0);
-  run_world(to.n_workers(), [&](Communicator& comm) { move(comm, comm.rank()); });
-}
-
-void Optimizer::load(const StateDict& saved) {
-  PRIDE_CHECK(!impl_->in_step || impl_->workers, "optimizer: load() in the middle of a step");
-  const int rank = impl_->rank(), world = impl_->world();
-  PRIDE_CHECK(impl_->n_workers() == 1, "load: one state given; load the states of all ", world,
+void Replica::load(const StateDict& saved) {
+  impl_->check_between_gradients("load");
+  const int rank = impl_->rank(), world = impl_->world;
+  PRIDE_CHECK(impl_->tables.size() == 1, "load: one state given; load the states of all ", world,
               " virtual workers, or of all ranks of another run");
   std::vector<Bucket> before;
-  impl_->load([&](int) {
+  impl_->load([&](std::size_t) {
     StateDict state = of_this_version(saved, impl_->info);
     impl_->check_same_run(state);
     PRIDE_CHECK(number_in(state, "rank") == rank && number_in(state, "world") == world,
@@ -223,15 +213,15 @@ void Optimizer::load(const StateDict& saved) {
   });
   if (before.empty()) return;
   impl_->refusal = "the servers' state was not moved";  // holds if the move throws
-  impl_->move_server_state(before, *impl_);
+  impl_->move_server_state(before);
   impl_->refusal.clear();
 }
 
-void Optimizer::load(std::vector<StateDict> of_all_ranks, LocalState local) {
-  PRIDE_CHECK(!impl_->in_step || impl_->workers, "optimizer: load() in the middle of a step");
+void Replica::load(std::vector<StateDict> of_all_ranks, LocalState local) {
+  impl_->check_between_gradients("load");
   const StateTable& table = impl_->method->state();
   std::vector<Move> moves;
-  impl_->load([&, ready = false](int worker) mutable {
+  impl_->load([&, ready = false](std::size_t worker) mutable {
     if (!std::exchange(ready, true)) {
       PRIDE_CHECK(!of_all_ranks.empty(), "load: no states given");
       for (StateDict& state : of_all_ranks) state = of_this_version(std::move(state), impl_->info);
@@ -242,7 +232,8 @@ void Optimizer::load(std::vector<StateDict> of_all_ranks, LocalState local) {
         moves = moves_between(impl_->buckets_of(of_all_ranks[0]), impl_->buckets);
       }
     }
-    return state_of_rank(impl_->rank() + worker, of_all_ranks, impl_->layout, table, local, moves);
+    return state_of_rank(impl_->rank() + static_cast<int>(worker), of_all_ranks, impl_->layout,
+                         table, local, moves);
   });
 }
 

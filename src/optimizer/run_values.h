@@ -1,4 +1,4 @@
-// Replica: what all workers of a coordinator's run share before a round, as one row of floats: the
+// What all workers of a coordinator's run share before a round, as one row of floats: the
 // parameters, then each shared buffer of the method's state, such as an outer momentum.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,23 +13,23 @@
 
 namespace pride {
 
-std::size_t replica_floats(const Method& method, const Layout& layout);
+std::size_t run_floats(const Method& method, const Layout& layout);
 
 // param_hash() of parameters wherever they lie.
 std::uint64_t hash_of(const Layout& layout, ConstView x);
 
 // For parameters alone it is param_hash(). Throws InvalidArgument unless the row's length is a
 // multiple of the layout's flat size.
-std::uint64_t replica_hash(const Layout& layout, std::span<const float> row);
+std::uint64_t run_hash(const Layout& layout, std::span<const float> row);
 
 // The same from a worker's state: `x` are its parameters, local or common.
-std::uint64_t replica_hash(const Layout& layout, Method& method, View x);
+std::uint64_t run_hash(const Layout& layout, Method& method, View x);
 
-FlatBuffer replica_of(const Layout& layout, Method& method, View x);
+FlatBuffer run_values(const Layout& layout, Method& method, View x);
 
-// Copies the row into x and the method's state, and drops drifts. REQUIRES: replica_floats()
+// Copies the row into x and the method's state, and drops drifts. REQUIRES: run_floats()
 // floats.
-void take_replica(const Layout& layout, std::span<const float> row, Method& method, View x);
+void take_run_values(const Layout& layout, std::span<const float> row, Method& method, View x);
 
 // Copy from one flat buffer to the tensors, and back. Padding does not change.
 void scatter(const Layout& layout, std::span<const float> flat, View x);

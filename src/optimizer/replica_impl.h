@@ -1,0 +1,147 @@
+// Replica::Impl: the settings, the method, its tensors and state, and the context of a step. Each
+// front door's Impl adds how its steps exchange.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/bucket.h"
+#include "methods/method.h"
+#include "optimizer/agreement.h"
+#include "optimizer/placed_parameters.h"
+#include "optimizer/reporting.h"
+#include "optimizer/step_scalars.h"
+#include "pride/communicator.h"
+#include "pride/registry.h"
+#include "pride/replica.h"
+
+namespace pride {
+
+struct Replica::Impl {
+  // Checks that need no other rank. `world`: the number of workers whose results each step joins.
+  // Throws InvalidArgument or OutOfMemory.
+  Impl(Layout the_layout, OptimizerOptions the_options, int the_world);
+  virtual ~Impl() = default;
+
+  // ---- What front doors do in different ways.
+
+  virtual int rank() const { return 0; }        // in saved states, of the first of `tables`
+  virtual int voter() const { return rank(); }  // the rank in frames
+  virtual void complete() {}              // waits for exchanges in flight: their results are state
+  virtual void before_load() noexcept {}  // drops them
+  virtual void after_load() noexcept {}
+  // Runs the body, which only checks. Compares over all ranks whether it threw InvalidArgument,
+  // then what it returned: all continue, or all throw.
+  using Settings = std::vector<std::pair<std::string, std::uint64_t>>;
+  virtual void agree(Call, const std::function<Settings()>& body) { body(); }
+  virtual void check_parameters() = 0;  // before the first step, and the first after a change
+  virtual Cost cost_of(std::int64_t step) const;
+  virtual Cost mean_cost_of(std::int64_t step) const;
+  virtual std::size_t frame_bytes() const = 0;
+  virtual std::uint64_t method_floats() const { return method->state().floats(); }
+  virtual void to_local(View x) const { method->to_local(x, frozen); }
+  // Moves server state, which lies at the servers of the buckets `from`, to its servers.
+  virtual void move_server_state(std::span<const Bucket> /*from*/) {}
+  // For calls that virtual workers allow between the gradients of a step.
+  virtual void check_between_gradients(const char* call) const { check_idle(call); }
+
+  // ---- Tensors.
+
+  void check_idle(const char* call) const;                 // throws InvalidArgument during a step
+  void place(const Parameters& params, const char* call);  // also during a step
+  void publish() { publish(*parameters); }
+  void publish(const PlacedParameters& written);
+  void leave() noexcept;
+  // Runs the body with a view of `params`, which need not be where the replica's parameters lie.
+  template <typename Body>
+  auto with(const Parameters& params, const char* call, const Body& body);
+  void place_gradients(const Gradients& grads);
+  void place_gradient(std::size_t tensor, const ConstTensor& grad);
+  void check_flags(std::span<const bool> given) const;
+  // Flags of tensors that have no gradient: the caller says so, gives none, or has frozen them.
+  void set_unused(std::span<const bool> given);
+
+  // ---- Steps.
+
+  void set_context(const Parameters& params, const char* call);
+  Round round_of(std::int64_t step) const;
+  virtual bool skips_non_finite() const { return options.non_finite == NonFinitePolicy::kSkip; }
+  void skip(const std::string& text, StepReport& report);
+  std::string describe(const NonFinite& seen, std::int64_t step) const;
+  static void enter(const Traffic& traffic, StepReport& report);
+  static void enter(const StepTimes& times, StepReport& report);
+  void note(const StepNotes& notes, StepReport& report);
+  // An exception in a part of a step ends the step. Momentum is then half changed, and parameters
+  // if a bucket was applied.
+  template <typename Body>
+  void guarded(Body&& body) {
+    try {
+      body();
+    } catch (const std::exception& e) {
+      in_step = false;
+      is_whole = is_whole || has_applied_nothing();
+      refusal = e.what();
+      leave();
+      throw;
+    }
+  }
+  virtual bool has_applied_nothing() const { return false; }
+  void check_usable() const;
+
+  // ---- Groups and state.
+
+  GroupValues& group(int index);
+  StateDict save(std::size_t worker);
+  void load(const std::function<StateDict(std::size_t worker)>& make);
+  void check_same_run(const StateDict& state) const;
+  std::vector<Bucket> buckets_of(const StateDict& state) const;
+  // The layout with more tensors, and the options with more groups, for an Impl that takes over.
+  std::pair<Layout, OptimizerOptions> grown(std::vector<TensorSpec> tensors,
+                                            std::vector<ParamGroup> groups);
+  void take_over(Impl& before);
+  void check_nodes(bool hierarchical) const;
+
+  Layout layout;
+  OptimizerOptions options;
+  const int world;
+  const std::unique_ptr<Space> own_space;  // on options.device, or the host
+  Space& space;                            // *own_space
+  MethodInfo info;
+  std::vector<GroupValues> groups;
+  std::vector<std::int64_t> group_starts;  // the first step of each, for Adam's bias correction
+  std::vector<Bucket> buckets;
+  std::unique_ptr<Method> method;
+  std::vector<StateTable*> tables;  // of each worker in this process
+  std::vector<int> weights;         // votes of each worker; empty: one
+  std::unique_ptr<PlacedParameters> parameters;
+  bool by_ballots = false;  // Round::central
+  std::int64_t steps_done = 0;
+  float gradient_factor = 1;
+  std::vector<char> frozen;     // by tensor; empty: none
+  bool params_checked = false;  // parameters of all ranks were compared since a load or change
+  bool in_step = false;
+  bool is_whole = false;  // after a failed step: no part of it was applied, so save() is allowed
+  std::string refusal;    // not empty: no further steps
+
+  // of the current step
+  StepContext ctx;
+  std::vector<StepScalars> scalars;
+  std::vector<char> unused;
+  std::vector<GradientPlace> gradients;  // addresses, by tensor
+};
+
+template <typename Body>
+auto Replica::Impl::with(const Parameters& params, const char* call, const Body& body) {
+  check_idle(call);
+  space.after(options.stream);
+  if (!parameters->may_be_at(params)) return body(PlacedParameters(*parameters, params, call));
+  parameters->place(params, call);  // adopts what the caller has written
+  return body(*parameters);
+}
+
+}  // namespace pride
