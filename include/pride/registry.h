@@ -30,8 +30,6 @@ struct MethodInfo {
   int max_world = 65535;    // larger worlds are refused
   std::string growth;       // growth with N of the bytes that a rank sends: "none", "log N", "N"
   bool on_device = false;   // runs on tensors in a device's memory; other methods need host tensors
-  int state_floats = 0;     // per coordinate, with the given options; some may be bfloat16
-  double state_bytes = 0;   // per coordinate, without the state of servers
   // On a device: bits per coordinate of an exchange that are copied to the host's memory, and from
   // it. A method that packs on the host copies more than it sends.
   double link_bits_up = 0, link_bits_down = 0;
@@ -44,10 +42,20 @@ struct MethodInfo {
 std::vector<std::string> method_names();
 std::string methods_on_devices();  // separated by commas
 
-// Throws InvalidArgument, listing the names, on an unknown name, option or value. REQUIRES: world
-// >= 1.
+// Throws InvalidArgument, listing the names, on an unknown name or option, and on a wrong value of
+// an option that changes MethodInfo. REQUIRES: world >= 1.
 MethodInfo method_info(std::string_view name, int world,
                        const std::map<std::string, std::string>& options = {});
+
+// State of a method per coordinate.
+struct MethodState {
+  int floats = 0;    // some may be bfloat16
+  double bytes = 0;  // without the state of servers
+};
+
+// `layout`: of the whole model. Throws InvalidArgument on an unknown name, option or value.
+MethodState state_of(std::string_view name, const Layout& layout,
+                     const std::map<std::string, std::string>& options = {});
 
 // The reason why the method with these options cannot run on a device; empty: it can. Throws
 // InvalidArgument as method_info() does.

@@ -13,8 +13,8 @@
 #include "methods/registry.h"
 
 namespace pride::methods {
-Dense dense_option(const std::string& method, const MethodContext& ctx) {
-  return static_cast<Dense>(word_option(method, ctx, "dense", {"ordered", "native", "bf16"}));
+Dense dense_option(const std::string& method, const OptionValues& options) {
+  return static_cast<Dense>(word_option(method, options, "dense", {"ordered", "native", "bf16"}));
 }
 
 MethodInfo dense_info(std::string title, std::string source) {
@@ -53,7 +53,7 @@ extern const MethodEntry kLion = {
     "lion",
     [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
       return std::make_unique<DenseMethod<rules::Lion>>(name, ctx, ctx.space,
-                                                        momentum_option(name, ctx));
+                                                        momentum_option(name, ctx.options));
     },
     [](int) {
       MethodInfo info = dense_info(
@@ -70,7 +70,7 @@ extern const MethodEntry kSgdm = {
     "sgdm",
     [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
       return std::make_unique<DenseMethod<rules::SgdMomentum>>(
-          name, ctx, ctx.space, yes_no_option(name, ctx, "nesterov"));
+          name, ctx, ctx.space, yes_no_option(name, ctx.options, "nesterov"));
     },
     [](int) {
       MethodInfo info = dense_info("SGD with momentum on the mean gradient",

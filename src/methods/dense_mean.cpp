@@ -306,8 +306,7 @@ std::span<const float> DenseMean::mean_of(const Bucket& bucket, const Flight& fl
   return widened(numbers<BFloat16>(all).subspan(first, n), block);
 }
 
-void DenseMean::visit(const Bucket& bucket, const Flight& flight,
-                      const Method::VisitBlock& visit) const {
+void DenseMean::visit(const Bucket& bucket, const Flight& flight, const VisitBlock& visit) const {
   alignas(64) Chunk block;
   for (std::size_t at = bucket.begin; at < bucket.end; at += kChunk) {
     visit(mean_of(bucket, flight, at, std::min(kChunk, bucket.end - at), block));

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "methods/method.h"
+#include "methods/mean_gradient.h"
 #include "rules/rule.h"
 
 namespace pride::methods {
@@ -18,7 +18,7 @@ namespace pride::methods {
 // It sums in double if votes are weighted or if the sum overflows.
 enum class Dense { kOrdered, kNative, kBf16 };
 
-class DenseMean {
+class DenseMean final : public MeanGradient {
  public:
   // Throws InvalidArgument, naming the method, if the space cannot compute this mean.
   DenseMean(Dense kind, const std::string& method, Space& space);
@@ -33,7 +33,7 @@ class DenseMean {
   void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const;
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const;
-  void visit(const Bucket& bucket, const Flight& flight, const Method::VisitBlock& visit) const;
+  void visit(const Bucket& bucket, const Flight& flight, const VisitBlock& visit) const override;
 
   // Makes the rule's step for the mean gradient; a tensor that no rank uses only decays.
   void apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx, rules::Rule& rule,

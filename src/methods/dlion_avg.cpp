@@ -47,8 +47,9 @@ class DistributedLionAverage final : public SignMethod {
  public:
   DistributedLionAverage(const std::string& name, const MethodContext& ctx)
       : SignMethod(name, ctx, kBlend, kMuon),
-        counts_(word_option(name, ctx, "counts", {"packed", "planes"}) == 1 ? CountForm::kPlanes
-                                                                            : CountForm::kPacked) {}
+        counts_(word_option(name, ctx.options, "counts", {"packed", "planes"}) == 1
+                    ? CountForm::kPlanes
+                    : CountForm::kPacked) {}
 
   Protocol protocol(const Round&) const override { return signs_protocol(kMaxWorld); }
   FrameKind results(int votes, Route route) const override {

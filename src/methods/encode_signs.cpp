@@ -7,10 +7,10 @@
 
 namespace pride::methods {
 
-DType momentum_option(const std::string& method, const MethodContext& ctx) {
+DType momentum_option(const std::string& method, const OptionValues& options) {
   const char* const option = "momentum_dtype";
-  if (!ctx.options.contains(option)) return DType::kFloat32;  // an outer step lacks the option
-  const bool wide = word_option(method, ctx, option, {"float32", "bfloat16"}) == 0;
+  if (!options.contains(option)) return DType::kFloat32;  // an outer step lacks the option
+  const bool wide = word_option(method, options, option, {"float32", "bfloat16"}) == 0;
   return wide ? DType::kFloat32 : DType::kBFloat16;
 }
 
@@ -43,6 +43,7 @@ void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad
       const auto zeros = zeros_of(ctx, p, step_scale(matrices, p.tensor));
       if (matrices != nullptr && matrices->has(p.tensor)) {
         matrices->encode(p, zeros, signs, fault);
+        if (ctx.lean) matrices->release(p);
       } else {
         space.lion_sign_update(grad.of(p), blend(ctx.scalars_of(p)), zeros, m.of(p.begin, p.n()),
                                signs, fault);

@@ -40,10 +40,10 @@ Fragments::Fragments(const std::string& name, const MethodContext& ctx, std::int
                      StateTable& state)
     : space_(ctx.space),
       period_(period),
-      delay_(whole_option(name, ctx, "delay", 0, period - 1)),
+      delay_(whole_option(name, ctx.options, "delay", 0, period - 1)),
       end_(ctx.layout.flat_size()) {
   const auto n = static_cast<std::size_t>(
-      whole_option(name, ctx, "fragments", 1, std::min(period, kMostFragments)));
+      whole_option(name, ctx.options, "fragments", 1, std::min(period, kMostFragments)));
   for (std::size_t f = 0; f < n; ++f) {
     first_coords_.push_back(cut(ctx.layout, f, n));
     steps_.push_back(static_cast<std::int64_t>(f + 1) * period / static_cast<std::int64_t>(n) - 1);

@@ -53,16 +53,16 @@ std::size_t LionCub::width_of(Sum type) {
 LionCub::LionCub(const std::string& name, const MethodContext& ctx)
     : layout_(ctx.layout),
       space_(ctx.space),
-      tie_(tie_option(name, ctx)),
-      route_(
-          static_cast<RouteChoice>(word_option(name, ctx, "route", {"auto", "sharded", "native"}))),
+      tie_(tie_option(name, ctx.options)),
+      route_(static_cast<RouteChoice>(
+          word_option(name, ctx.options, "route", {"auto", "sharded", "native"}))),
       quantiser_(name, ctx),
-      bits_(static_cast<int>(whole_option(name, ctx, "bits", 1, kernels::kMaxLevelBits))),
+      bits_(static_cast<int>(whole_option(name, ctx.options, "bits", 1, kernels::kMaxLevelBits))),
       sync_(ctx.layout, choose_tensors(name + ": option sync", ctx.layout, ctx.options.at("sync")),
             SyncSchedule(name, ctx), value_format(name, ctx.options.at("sync_format"))),
       m_(state_.add("m", StateKind::kLocal)) {
   check_device(name);
-  if (!yes_no_option(name, ctx, "feedback")) return;
+  if (!yes_no_option(name, ctx.options, "feedback")) return;
   PRIDE_CHECK(bits_ > 1, name,
               ": option feedback = yes with bits = 1: a sign has no scale "
               "that the error could be measured in; choose bits = 2 or more, or signsgd-ef");

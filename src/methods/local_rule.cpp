@@ -37,8 +37,9 @@ std::unique_ptr<rules::Rule> make_muon(const std::string& name, const MethodCont
 
 }  // namespace
 
-LocalRule local_rule(const std::string& name, const MethodContext& ctx) {
-  return static_cast<LocalRule>(word_option(name, ctx, "local", {"lion", "adamw", "sgdm", "muon"}));
+LocalRule local_rule(const std::string& name, const OptionValues& options) {
+  return static_cast<LocalRule>(
+      word_option(name, options, "local", {"lion", "adamw", "sgdm", "muon"}));
 }
 
 void set_defaults(LocalRule rule, MethodInfo& info) {

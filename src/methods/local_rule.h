@@ -15,7 +15,7 @@ namespace pride::methods {
 enum class LocalRule { kLion, kAdamW, kSgdm, kMuon };
 
 // The option `local`. Throws InvalidArgument, naming the method, on another value.
-LocalRule local_rule(const std::string& name, const MethodContext& ctx);
+LocalRule local_rule(const std::string& name, const OptionValues& options);
 
 void set_defaults(LocalRule rule, MethodInfo& info);
 

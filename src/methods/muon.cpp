@@ -16,10 +16,10 @@ namespace {
 
 class Muon final : public DenseMethod<MuonRule> {
  public:
-  Muon(const std::string& name, const MethodContext& ctx) : DenseMethod(name, ctx, name, ctx) {}
-
-  double matrix_operations() const override { return rule_.operations(); }
-  std::vector<MatrixForm> matrices() const override { return rule_.matrices(); }
+  Muon(const std::string& name, const MethodContext& ctx) : DenseMethod(name, ctx, name, ctx) {
+    facts_.matrix_operations = rule_.operations();
+    facts_.matrices = rule_.matrices();
+  }
 
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
     DenseMethod::apply(b, flight, ctx, x);

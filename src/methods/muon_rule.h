@@ -23,7 +23,7 @@ class MuonRule final : public rules::Rule {
         space_(ctx.space),
         matrices_(name, ctx, state, kind),
         layout_(ctx.layout) {
-    const double mu = number_option(name, ctx, momentum, 0, 1);
+    const double mu = number_option(name, ctx.options, momentum, 0, 1);
     PRIDE_CHECK(static_cast<float>(mu) < 1, name, ": option ", momentum, " = '",
                 ctx.options.at(momentum), "': must be below 1, or no gradient enters it");
     betas_ = {static_cast<float>(mu * mu), static_cast<float>(1 - mu * mu), static_cast<float>(mu),

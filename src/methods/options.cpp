@@ -21,34 +21,35 @@ std::optional<T> parse(const std::string& text) {
 
 }  // namespace
 
-double number_option(const std::string& method, const MethodContext& ctx, const std::string& name,
-                     double least, double most) {
-  const std::string& text = ctx.options.at(name);
+double number_option(const std::string& method, const OptionValues& options,
+                     const std::string& name, double least, double most) {
+  const std::string& text = options.at(name);
   const auto value = parse<double>(text);
   PRIDE_CHECK(value && *value >= least && *value <= most, method, ": option ", name, " = '", text,
               "': must be a number from ", least, " to ", most);
   return *value;
 }
 
-std::int64_t whole_option(const std::string& method, const MethodContext& ctx,
+std::int64_t whole_option(const std::string& method, const OptionValues& options,
                           const std::string& name, std::int64_t least, std::int64_t most) {
-  const std::string& text = ctx.options.at(name);
+  const std::string& text = options.at(name);
   const auto value = parse<std::int64_t>(text);
   PRIDE_CHECK(value && *value >= least && *value <= most, method, ": option ", name, " = '", text,
               "': must be a whole number from ", least, " to ", most);
   return *value;
 }
 
-bool yes_no_option(const std::string& method, const MethodContext& ctx, const std::string& name) {
-  const std::string& text = ctx.options.at(name);
+bool yes_no_option(const std::string& method, const OptionValues& options,
+                   const std::string& name) {
+  const std::string& text = options.at(name);
   PRIDE_CHECK(text == "no" || text == "yes", method, ": option ", name, " = '", text,
               "': choose no or yes");
   return text == "yes";
 }
 
-std::size_t word_option(const std::string& method, const MethodContext& ctx,
+std::size_t word_option(const std::string& method, const OptionValues& options,
                         const std::string& name, std::initializer_list<std::string_view> words) {
-  const std::string& text = ctx.options.at(name);
+  const std::string& text = options.at(name);
   std::string known;
   std::size_t i = 0;
   for (const std::string_view word : words) {

@@ -201,9 +201,9 @@ OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext&
                                  StateTable& state, StateKind kind)
     : space_(ctx.space),
       on_device_(ctx.orthogonalise),
-      iterations_(static_cast<int>(whole_option(method, ctx, "iterations", 1, 20))),
+      iterations_(static_cast<int>(whole_option(method, ctx.options, "iterations", 1, 20))),
       orthogonaliser_(iterations_),
-      every_(whole_option(method, ctx, "every", 1, 1'000'000)),
+      every_(whole_option(method, ctx.options, "every", 1, 1'000'000)),
       of_tensor_(ctx.layout.tensors().size()),
       faults_(space_.fault_words(of_tensor_.size())),
       blended_(of_tensor_.size(), 0) {
@@ -211,7 +211,7 @@ OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext&
               ": on a device set the optimizer's option orthogonalise, which multiplies matrices "
               "there");
   check_on_host(method, space_, every_ == 1, concat("every = ", every_), "set it to 1, or ");
-  const auto rule = word_option(method, ctx, "matrix_scale", {"none", "fan-in", "rms"});
+  const auto rule = word_option(method, ctx.options, "matrix_scale", {"none", "fan-in", "rms"});
   const auto matrices = matrices_of(method, ctx.layout, ctx.options.at("not_matrices"));
   const auto fused = words_of(ctx.options.at("fused"));
   if (every_ > 1) factors_ = &state.add("factor", kind);
@@ -280,6 +280,7 @@ void OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels
   begin(step, tensor);
   Held& held = *of_tensor_[tensor];
   if (held.u.size() == 0) held.u = FlatBuffer::room(m.size(), space_);
+  held.n_released = 0;
   space_.lion_blend(g, betas, m, held.u.span(), {held.fault, static_cast<std::uint32_t>(tensor)},
                     guard);
   if (!space_.is_host()) {
@@ -334,10 +335,10 @@ void OrthogonalBlend::encode(const Piece& piece, const kernels::SharedBits& zero
                     held.fault, fault);
 }
 
-void OrthogonalBlend::release() {
-  for (const auto& held : of_tensor_) {
-    if (held) held->u = {};
-  }
+void OrthogonalBlend::release(const Piece& piece) {
+  Held& held = *of_tensor_[piece.tensor];
+  held.n_released += piece.n();
+  if (held.n_released == held.u.size()) held.u = {};
 }
 
 }  // namespace pride::methods

@@ -62,8 +62,9 @@ class OrthogonalBlend {
   // the guard has a fault. REQUIRES: has(tensor), m and g of its size.
   void blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas, const Values& g,
              Floats m, Guard guard = nullptr);
-  // Frees the directions, when the step no longer needs them.
-  void release();
+  // The step no longer needs the direction of this piece. Frees that of a tensor when it needs none
+  // of its pieces.
+  void release(const Piece& piece);
   std::span<const float> direction(std::size_t tensor) { return finished(tensor).u.span(); }
 
   // Operations per step for all matrices together, averaged over steps.
@@ -81,6 +82,7 @@ class OrthogonalBlend {
     bool fused = false;
     float scale = 1;
     FlatBuffer u = {};               // (rows, cols)
+    std::size_t n_released = 0;      // of u
     std::uint32_t* fault = nullptr;  // noted there if u was not finite
     bool waits = false;              // on a device: u is not orthogonalised yet
   };

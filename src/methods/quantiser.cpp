@@ -18,10 +18,11 @@ namespace pride::methods {
 
 Quantiser::Quantiser(const std::string& method, const MethodContext& ctx)
     : layout_(ctx.layout),
-      scale_(static_cast<Scale>(word_option(method, ctx, "scale", {"l0", "l1", "l2", "max"}))),
-      by_tensor_(word_option(method, ctx, "granularity", {"block", "tensor"}) == 1),
-      stochastic_(word_option(method, ctx, "rounding", {"nearest", "stochastic"}) == 1) {
-  const bool shared = yes_no_option(method, ctx, "shared");
+      scale_(
+          static_cast<Scale>(word_option(method, ctx.options, "scale", {"l0", "l1", "l2", "max"}))),
+      by_tensor_(word_option(method, ctx.options, "granularity", {"block", "tensor"}) == 1),
+      stochastic_(word_option(method, ctx.options, "rounding", {"nearest", "stochastic"}) == 1) {
+  const bool shared = yes_no_option(method, ctx.options, "shared");
   PRIDE_CHECK(!shared || by_tensor_, method,
               ": option shared = yes with granularity = block: scales of blocks are each rank's "
               "own; choose granularity = tensor, or shared = no");

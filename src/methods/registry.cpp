@@ -121,27 +121,27 @@ std::string methods_on_devices() {
   return names;
 }
 
-MethodInfo method_info(std::string_view name, int world,
-                       const std::map<std::string, std::string>& options) {
+MethodInfo method_info(std::string_view name, int world, const OptionValues& options) {
   PRIDE_CHECK(world >= 1, "method_info: world size ", world, ", must be 1 or more");
   const MethodEntry& entry = find(name);
   MethodInfo info = entry.info(world);
   info.name = entry.name;
-  const Layout layout({{"w", {1}}});
-  const auto method = make_method(
-      name, {layout, std::min(world, info.max_world), complete_options(info.name, options)});
-  method->describe(info);
+  const OptionValues all = complete_options(name, options);
+  if (entry.adjust != nullptr) entry.adjust(info.name, all, info);
   if (info.link_bits_up == 0) info.link_bits_up = info.bits_up;
   if (info.link_bits_down == 0) info.link_bits_down = info.bits_down;
   info.bits_up /= static_cast<double>(info.period);
   info.bits_down /= static_cast<double>(info.period);
-  info.state_floats = static_cast<int>(method->state().n_buffers());
-  info.state_bytes = static_cast<double>(method->state().bytes_per_coord());
   return info;
 }
 
-std::string why_host_only(std::string_view name,
-                          const std::map<std::string, std::string>& options) {
+MethodState state_of(std::string_view name, const Layout& layout, const OptionValues& options) {
+  const auto method = make_method(name, {layout, 1, complete_options(name, options)});
+  return {static_cast<int>(method->state().n_buffers()),
+          static_cast<double>(method->state().bytes_per_coord())};
+}
+
+std::string why_host_only(std::string_view name, const OptionValues& options) {
   if (!method_info(name, 1, options).on_device) return concat(name, " has no kernels for devices");
   const Layout layout({{"w", {1}}});
   DeviceSpace space(std::make_shared<NoDevice>());
@@ -155,9 +155,8 @@ std::string why_host_only(std::string_view name,
   }
 }
 
-std::map<std::string, std::string> complete_options(
-    std::string_view method, const std::map<std::string, std::string>& given) {
-  std::map<std::string, std::string> options;
+OptionValues complete_options(std::string_view method, const OptionValues& given) {
+  OptionValues options;
   std::string known;
   for (const MethodOption& option : find(method).info(1).options) {
     options[option.name] = option.default_value;
@@ -203,14 +202,13 @@ Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& 
 }
 
 double matrix_operations(std::string_view name, const Layout& layout, const CostQuery& query) {
-  return Made(name, layout, query).method->matrix_operations();
+  return Made(name, layout, query).method->facts().matrix_operations;
 }
 
-Matrices matrices_of(std::string_view name, const Layout& layout,
-                     const std::map<std::string, std::string>& options) {
+Matrices matrices_of(std::string_view name, const Layout& layout, const OptionValues& options) {
   const auto all = complete_options(name, options);
   const std::string method(name);
-  Matrices made{.forms = make_method(name, {layout, 1, all})->matrices(), .text = {}};
+  Matrices made{.forms = make_method(name, {layout, 1, all})->facts().matrices, .text = {}};
   if (made.forms.empty()) return made;
   methods::check_words(method, all, layout);
   made.text = methods::text_of(method, layout, made.forms);

@@ -17,7 +17,10 @@ struct MethodEntry {
   std::string_view name;
   // Errors name `method`: the entry's name, or that of the local method whose outer step it makes.
   std::unique_ptr<Method> (*make)(const std::string& method, const MethodContext&);
-  MethodInfo (*info)(int world);
+  MethodInfo (*info)(int world);  // with default options
+  // Enters what the options change, unless it is the state. Null: nothing.
+  void (*adjust)(const std::string& method, const OptionValues& options,
+                 MethodInfo& info) = nullptr;
 };
 
 namespace methods {
@@ -28,8 +31,7 @@ std::unique_ptr<Method> make(const std::string& name, const MethodContext& ctx) 
 }  // namespace methods
 
 // The method's options with defaults filled in. Throws InvalidArgument on an unknown name.
-std::map<std::string, std::string> complete_options(
-    std::string_view method, const std::map<std::string, std::string>& given);
+OptionValues complete_options(std::string_view method, const OptionValues& given);
 
 // Names of the methods whose protocol has a property, separated by commas. Options are the
 // defaults.

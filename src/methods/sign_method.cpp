@@ -22,12 +22,16 @@ SignMethod::SignMethod(const std::string& name, const MethodContext& ctx, BlendO
       layout_(ctx.layout),
       blend_(blend),
       choice_(static_cast<RouteChoice>(
-          word_option(name, ctx, "route", {"auto", "sharded", "one-shot"}))),
-      round_bytes_(
-          static_cast<std::uint64_t>(whole_option(name, ctx, "round_bytes", 0, kMostRoundBytes))),
+          word_option(name, ctx.options, "route", {"auto", "sharded", "one-shot"}))),
+      round_bytes_(static_cast<std::uint64_t>(
+          whole_option(name, ctx.options, "round_bytes", 0, kMostRoundBytes))),
       nodes_(ctx.nodes),
-      m_(state_.add("m", StateKind::kLocal, momentum_option(name, ctx))) {
-  if (muon) matrices_ = std::make_unique<OrthogonalBlend>(name, ctx, state_, StateKind::kLocal);
+      m_(state_.add("m", StateKind::kLocal, momentum_option(name, ctx.options))) {
+  if (muon) {
+    matrices_ = std::make_unique<OrthogonalBlend>(name, ctx, state_, StateKind::kLocal);
+    facts_.matrix_operations = matrices_->operations();
+    facts_.matrices = matrices_->forms();
+  }
   PRIDE_CHECK(choice_ != RouteChoice::kOneShot || !nodes_.hierarchical(), name,
               ": option route = one-shot is not supported with nodes: the hierarchical route is "
               "two-shot; choose auto or sharded");
@@ -68,10 +72,6 @@ void SignMethod::tensor_ready(std::size_t tensor, const StepContext& ctx, Gradie
                    grad.of(tensor, slot.offset, slot.offset + slot.n), m_.of(slot.offset, slot.n));
 }
 
-void SignMethod::end_encode(const StepContext&) {
-  if (matrices_) matrices_->release();
-}
-
 void SignMethod::count_node(const Shard& shard, const Ballots& up, const Round& round,
                             Reply& reply) const {
   const int votes = node_votes(round);
@@ -100,8 +100,8 @@ kernels::Blend signum_blend(const StepScalars& s) {
 
 // --- Options and descriptions. -------------------------------------------------------------------
 
-Tie tie_option(const std::string& method, const MethodContext& ctx) {
-  return static_cast<Tie>(word_option(method, ctx, "tie", {"hash", "zero"}));
+Tie tie_option(const std::string& method, const OptionValues& options) {
+  return static_cast<Tie>(word_option(method, options, "tie", {"hash", "zero"}));
 }
 
 MethodOption tie_option_info(std::string tied) {

@@ -20,11 +20,6 @@ class SignMethod : public Method {
 
   std::vector<Part> parts(const Bucket& b, const Round& round) const override;
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;
-  void end_encode(const StepContext&) override;
-  double matrix_operations() const override { return matrices_ ? matrices_->operations() : 0; }
-  std::vector<MatrixForm> matrices() const override {
-    return matrices_ ? matrices_->forms() : std::vector<MatrixForm>();
-  }
   const OrthogonalBlend* orthogonal() const noexcept { return matrices_.get(); }  // null: none
 
  protected:

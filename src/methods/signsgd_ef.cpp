@@ -19,7 +19,7 @@ namespace {
 class SignSgdErrorFeedback final : public Method {
  public:
   SignSgdErrorFeedback(const std::string& name, const MethodContext& ctx)
-      : momentum_(static_cast<float>(number_option(name, ctx, "momentum", 0, 1))),
+      : momentum_(static_cast<float>(number_option(name, ctx.options, "momentum", 0, 1))),
         // m = momentum m + g;  p = lr m + e;  C(p) = (||p||_1 / n) sign(p);  e = p - C(p)
         space_(ctx.space),
         feedback_(space_, state_, state_.add("m", StateKind::kLocal), kernels::Norm::kMeanAbs,
@@ -42,9 +42,6 @@ class SignSgdErrorFeedback final : public Method {
   void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {
     feedback_.serve(shard, up, round, reply);
-  }
-  void settle(const Part&, const Shard& shard, std::span<const float> pending) override {
-    feedback_.settle(shard, pending);
   }
   // x = (1 - lr wd) x - Delta
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {

@@ -31,7 +31,7 @@ class SparseMethod : public Method {
   SparseMethod(const std::string& name, const MethodContext& ctx, bool global)
       : layout_(ctx.layout),
         world_(ctx.world),
-        ratio_(number_option(name, ctx, "ratio", 0, 1)),
+        ratio_(number_option(name, ctx.options, "ratio", 0, 1)),
         global_(global),
         v_(state_.add("v", StateKind::kLocal)) {
     PRIDE_CHECK(ratio_ > 0, name, ": option ratio = 0: nothing would ever be sent");
@@ -189,7 +189,8 @@ MethodInfo sparse_info(int world) {
 class GradientDropping final : public SparseMethod {
  public:
   GradientDropping(const std::string& name, const MethodContext& ctx)
-      : SparseMethod(name, ctx, word_option(name, ctx, "threshold", {"tensor", "global"}) == 1) {}
+      : SparseMethod(name, ctx,
+                     word_option(name, ctx.options, "threshold", {"tensor", "global"}) == 1) {}
 
  private:
   // v = v + g;  the largest |v| are sent and cleared in v
@@ -211,10 +212,10 @@ class DeepGradientCompression final : public SparseMethod {
  public:
   DeepGradientCompression(const std::string& name, const MethodContext& ctx)
       : SparseMethod(name, ctx, false),
-        warmup_steps_(whole_option(name, ctx, "warmup_steps", 0, kMostSteps)),
-        clip_(number_option(name, ctx, "clip", 0, 1e30)),
-        masking_(yes_no_option(name, ctx, "masking")),
-        nesterov_(yes_no_option(name, ctx, "nesterov")),
+        warmup_steps_(whole_option(name, ctx.options, "warmup_steps", 0, kMostSteps)),
+        clip_(number_option(name, ctx.options, "clip", 0, 1e30)),
+        masking_(yes_no_option(name, ctx.options, "masking")),
+        nesterov_(yes_no_option(name, ctx.options, "nesterov")),
         u_(state_.add("u", StateKind::kLocal)) {}
 
  private:

@@ -13,9 +13,9 @@ namespace pride::methods {
 // irrational: rounding does not change their floor(), as sync_schedule_test.cpp checks with whole
 // numbers.
 SyncSchedule::SyncSchedule(const std::string& method, const MethodContext& ctx)
-    : SyncSchedule(whole_option(method, ctx, "sync_every", 1, kLongest)) {
-  const std::int64_t doubling = whole_option(method, ctx, "sync_doubling", 1, 1000);
-  if (word_option(method, ctx, "sync_schedule", {"even", "exponential"}) == 0) return;
+    : SyncSchedule(whole_option(method, ctx.options, "sync_every", 1, kLongest)) {
+  const std::int64_t doubling = whole_option(method, ctx.options, "sync_doubling", 1, 1000);
+  if (word_option(method, ctx.options, "sync_schedule", {"even", "exponential"}) == 0) return;
   length_ = kLongest;
   for (std::int64_t j = 0;; ++j) {
     const double rest = static_cast<double>(j % doubling) / static_cast<double>(doubling);

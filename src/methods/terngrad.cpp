@@ -26,11 +26,12 @@ class TernGrad final : public Method {
  public:
   TernGrad(const std::string& name, const MethodContext& ctx)
       : layout_(ctx.layout),
-        clip_(number_option(name, ctx, "clip", 0, 1e6)),
+        clip_(number_option(name, ctx.options, "clip", 0, 1e6)),
         limits_(ctx.layout.tensors().size()),
         scales_(limits_.size()),
         shared_(SharedScales::Rule::kLargest, limits_.size()),
-        sgdm_(state_, StateKind::kShared, Space::host(), yes_no_option(name, ctx, "nesterov")) {}
+        sgdm_(state_, StateKind::kShared, Space::host(),
+              yes_no_option(name, ctx.options, "nesterov")) {}
 
   Protocol protocol(const Round&) const override {
     return {.whole_gradient = true, .before = shared_.part(), .same_apply = true};

@@ -118,8 +118,8 @@ void Optimizer::scale_next_step(const float* factor) {
       !impl_->workers && !impl_->central,
       "optimizer: scale_next_step() is not supported with virtual workers or a coordinator");
   const Protocol protocol = impl_->method->protocol({.voters = impl_->world()});
-  PRIDE_CHECK(!protocol.own_parameters, "optimizer: scale_next_step() is not supported with ",
-              method(),
+  PRIDE_CHECK(impl_->method->local() == nullptr,
+              "optimizer: scale_next_step() is not supported with ", method(),
               ": a step without exchange cannot report a non-finite gradient to all ranks");
   impl_->next_scale = {true, factor};
 }
@@ -171,7 +171,7 @@ MemoryUse Optimizer::memory() const {
   MemoryUse use;
   use.state = sizeof(float) * impl_->method_floats();
   use.masters = impl_->parameters->bytes();
-  use.frames = impl_->pipeline->wire_bytes() + impl_->method->frame_bytes();
+  use.frames = impl_->pipeline->wire_bytes() + impl_->method->facts().frame_bytes;
   if (impl_->workers) use.frames += impl_->workers->frame_bytes();
   use.frames += impl_->results.capacity();
   for (const auto& follower : impl_->followers) use.frames += follower->frame_bytes();
@@ -232,7 +232,7 @@ std::int64_t Optimizer::period() const noexcept { return impl_->info.period; }
 
 std::int64_t Optimizer::lost_of(std::int64_t steps) const {
   std::int64_t lost = 0;
-  for (const std::int64_t s : impl_->method->exchanging_steps()) {
+  for (const std::int64_t s : impl_->method->facts().exchanging_steps) {
     lost = std::max(lost, (steps - 1 - s + period()) % period());
   }
   return std::min(lost, steps);
@@ -252,21 +252,26 @@ Traffic Optimizer::finish_exchanges() {
 void Optimizer::to_common(const Parameters& params) const {
   impl_->place(params, "to_common");
   impl_->complete();
-  impl_->method->to_common(impl_->parameters->view(), impl_->frozen);
+  if (LocalParameters* local = impl_->method->local()) {
+    local->to_common(impl_->parameters->view(), impl_->frozen);
+  }
   impl_->publish();
 }
 
 void Optimizer::to_local(const Parameters& params) const {
   impl_->place(params, "to_local");
   // for virtual workers to_worker() does it, worker by worker
-  if (!impl_->workers) impl_->method->to_local(impl_->parameters->view(), impl_->frozen);
+  if (LocalParameters* local = impl_->method->local(); local && !impl_->workers) {
+    local->to_local(impl_->parameters->view(), impl_->frozen);
+  }
   impl_->publish();
 }
 
 std::uint64_t Optimizer::hash(const Parameters& params) const {
   impl_->place(params, "hash");
   impl_->complete();
-  return hash_of(impl_->layout, impl_->method->begin(impl_->parameters->view()));
+  std::vector<ParameterPlace> room;
+  return hash_of(impl_->layout, common_of(*impl_->method, impl_->parameters->view(), room));
 }
 
 void Optimizer::read(const Parameters& params, std::span<float> flat) const {

@@ -82,7 +82,7 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   check_virtual_workers(user_comm);
   const int size = world_of(user_comm);
   PRIDE_CHECK(size <= kMaxWorld, "optimizer: ", size, " ranks, must be at most ", kMaxWorld);
-  info = method_info(options.method, size);
+  info = method_info(options.method, size, options.options);
   PRIDE_CHECK(size <= info.max_world, "optimizer: ", options.method, " on ", size,
               " ranks, supports at most ", info.max_world);
   PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
@@ -95,7 +95,6 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   options.options = complete_options(options.method, options.options);
   method = make_method(
       options.method, {layout, size, options.options, options.nodes, space, options.orthogonalise});
-  method->describe(info);
   // words may name tensors of other parts, and decide nothing if the caller does
   const auto whole = [](const TensorSlot& slot) { return !slot.spec.first_coord; };
   const auto by_name = [](const TensorSlot& slot) {
@@ -115,7 +114,7 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
               "optimizer: clip_global_norm = ", options.clip_global_norm,
               ", must be finite and 0 or more");
   PRIDE_CHECK(
-      options.clip_global_norm == 0 || protocol.mean_gradient,
+      options.clip_global_norm == 0 || method->mean_gradient() != nullptr,
       "optimizer: clip_global_norm: ", options.method,
       " never has the mean gradient of all ranks, so it cannot clip it; clip each rank's own "
       "gradient instead (local clipping; `pride train`: --clip-norm)");
@@ -127,7 +126,7 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
               "optimizer: sum_of_parts is not supported with a coordinator or virtual workers, "
               "which need the whole model");
   PRIDE_CHECK(!options.sum_of_parts || options.non_finite != NonFinitePolicy::kSkip ||
-                  (period_of(*method) == 1 && protocol.delay == 0),
+                  (info.period == 1 && protocol.delay == 0),
               "optimizer: sum_of_parts with non_finite = skip is not supported with ",
               options.method,
               ": a step without exchange cannot report a non-finite gradient to the other parts");
@@ -191,7 +190,7 @@ std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree(Communicator& user_
     }
   }
   // every rank orthogonalises the same mean: products of a device may differ in the last bits
-  const bool same_products = info.bits_up >= 32 && method->matrix_operations() > 0;
+  const bool same_products = info.bits_up >= 32 && method->facts().matrix_operations > 0;
   return check_agreement(
       user_comm, layout,
       {{"method", Digest().text(options.method).value()},
@@ -221,7 +220,8 @@ std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> t
         !central,
         "optimizer: add() is not supported with a coordinator: its run has the tensors that it ",
         "began with");
-    if (steps_done > 0) method->check_can_grow();
+    const std::string& why_not = method->facts().cannot_grow;
+    PRIDE_CHECK(steps_done == 0 || why_not.empty(), why_not);
     grown.emplace(std::move(specs));
     return std::vector<Setting>{};
   });
@@ -264,8 +264,12 @@ void Optimizer::Impl::check_parameters() {
               "optimizer: call broadcast() before the first step and after load(): it joins the ",
               "coordinator's run");
   Communicator& comm = *comms.front();
-  const View common = method->begin(parameters->view());
-  for (int i = 1; i < n_workers(); ++i) workers->method(i).begin(parameters->view());
+  for (int i = 0; i < n_workers(); ++i) {
+    Method& of_worker = i == 0 ? *method : workers->method(i);
+    if (of_worker.local() != nullptr) of_worker.local()->begin(parameters->view());
+  }
+  std::vector<ParameterPlace> room;
+  const ConstView common = common_of(*method, parameters->view(), room);
   std::string ranks;
   if (comm.size() > 1) {
     ranks = ranks_that_differ(gather_calls(comm, Call::kFirstStep, hash_of(layout, common)), 1, 0);

@@ -219,7 +219,9 @@ StepReport Optimizer::Impl::finish() {
     skip(describe(*non_finite, steps_done), false, report);
   } else {
     StepNotes notes;
-    guarded([&] { notes = method->end_step(ctx); });
+    guarded([&] {
+      if (method->local() != nullptr) notes = method->local()->end_step(ctx);
+    });
     if (notes.alone) skip(describe(*notes.alone, steps_done), true, report);
     if (notes.dropped) skip(describe(*notes.dropped, notes.dropped_step), false, report);
   }

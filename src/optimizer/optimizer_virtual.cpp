@@ -20,7 +20,9 @@ StepReport Optimizer::step_workers(const Parameters& params) {
 void Optimizer::to_worker(int worker, const Parameters& params) const {
   impl_->check_worker(worker, "to_worker");
   impl_->follow(params, "to_worker");
-  impl_->workers->method(worker).to_local(impl_->parameters->view(), impl_->frozen);
+  if (LocalParameters* local = impl_->workers->method(worker).local()) {
+    local->to_local(impl_->parameters->view(), impl_->frozen);
+  }
   impl_->publish();
 }
 

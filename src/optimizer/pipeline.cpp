@@ -72,7 +72,7 @@ void Pipeline::begin(StepContext& ctx, View params, GradientView grads, bool hol
   ctx_ = &ctx;
   ctx.grad_scale = 1;
   protocol_ = method_.protocol(ctx);
-  applied_ = delay_ > 0 || protocol_.own_parameters;
+  applied_ = delay_ > 0 || method_.local() != nullptr;
   params_ = params;
   grads_ = grads;
   hold_ = hold;
@@ -119,7 +119,7 @@ void Pipeline::submit(std::size_t bucket) {
 
 bool Pipeline::is_done_with(std::size_t bucket) const {
   return encoded_[bucket] != 0 && delay_ == 0 && !protocol_.keeps_gradient &&
-         !protocol_.own_parameters;
+         method_.local() == nullptr;
 }
 
 std::optional<NonFinite> Pipeline::finish() {

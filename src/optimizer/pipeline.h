@@ -51,7 +51,7 @@ class Pipeline {
 
   // Starts a step. `ctx` and what it points at must live until finish(). With `hold` nothing is
   // applied until every bucket is known to be finite. `clip` above 0 scales the mean gradient down
-  // to that 2-norm. REQUIRES: clip == 0, or hold and Protocol::mean_gradient. `all`: the exchange
+  // to that 2-norm. REQUIRES: clip == 0, or hold and Method::mean_gradient(). `all`: the exchange
   // of this step if it is one for all buckets. REQUIRES: no overlap.
   void begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip = 0,
              ExchangeAll all = {});

@@ -67,12 +67,13 @@ void VirtualWorkers::hand_over(int worker, const StepContext& ctx, std::span<con
   w.ctx = ctx;
   w.ctx.rank = worker;
   w.ctx.grad_scale = 1;
+  w.ctx.lean = true;
   w.unused.assign(unused.begin(), unused.end());
   w.ctx.unused = w.unused;
   w.grads = grads;
   protocol_ = w.method->protocol(w.ctx);
   const bool shares = protocol_.before.has_value();  // then it encodes after an exchange of all
-  if (protocol_.keeps_gradient || (shares && !protocol_.own_parameters)) keep_gradient(w);
+  if (protocol_.keeps_gradient || (shares && w.method->local() == nullptr)) keep_gradient(w);
   for (std::size_t t = layout_.tensors().size(); protocol_.by_tensor && t-- > 0;) {
     if (!w.ctx.is_unused(t)) w.method->tensor_ready(t, w.ctx, w.grads);
   }
@@ -102,7 +103,6 @@ void VirtualWorkers::encode(Worker& w) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     w.step->encode(b, w.ctx, w.grads, w.flights[b]);
   }
-  w.method->end_encode(w.ctx);
 }
 
 // --- All workers. --------------------------------------------------------------------------------
@@ -125,10 +125,11 @@ std::optional<NonFinite> VirtualWorkers::finish(View x, double clip) {
     if (!workers_.front().flights[b].parts.empty()) take_result(b, x);
   }
   if (bad && protocol_.delay > 0) {
-    for (Worker& w : workers_) w.method->drop(w.ctx, *bad);
+    for (Worker& w : workers_) w.method->local()->drop(w.ctx, *bad);
     bad.reset();
   }
-  if (protocol_.own_parameters) workers_.front().method->to_common(x, workers_.front().ctx.frozen);
+  Worker& first = workers_.front();
+  if (first.method->local() != nullptr) first.method->local()->to_common(x, first.ctx.frozen);
   return bad;
 }
 
@@ -221,7 +222,7 @@ void VirtualWorkers::for_shared(std::size_t bucket, View x, const Body& body) {
   for (const auto buffer : method(0).state().buffers(StateKind::kShared)) {
     body(buffer.subspan(b.begin, b.size()));
   }
-  if (protocol_.own_parameters) return;
+  if (method(0).local() != nullptr) return;
   for (const Shard& shard : b.shards) {
     for (const Piece& piece : shard.pieces) body(x.of(piece));
   }
@@ -248,9 +249,8 @@ void VirtualWorkers::take_result(std::size_t bucket, View x) {
         at += values.size();
       });
     }
-    if (protocol_.same_apply && w.ctx.rank > 0) {
-      w.step->settle(w.flights[bucket], w.ctx.rank);
-    } else if (protocol_.delay > 0) {
+    if (protocol_.same_apply && w.ctx.rank > 0) break;
+    if (protocol_.delay > 0) {
       w.step->arrive(bucket, w.flights[bucket], w.ctx);
     } else {
       w.step->apply(bucket, w.flights[bucket], w.ctx, x);
@@ -261,7 +261,8 @@ void VirtualWorkers::take_result(std::size_t bucket, View x) {
 std::vector<StepNotes> VirtualWorkers::end_step() {
   std::vector<StepNotes> notes;
   for (Worker& w : workers_) {
-    notes.push_back(w.method->end_step(w.ctx));
+    if (w.method->local() == nullptr) break;
+    notes.push_back(w.method->local()->end_step(w.ctx));
     if (protocol_.same_apply) break;
   }
   return notes;

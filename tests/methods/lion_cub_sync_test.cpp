@@ -123,6 +123,11 @@ TEST(LionCub, SynchronisesByTheExponentialSchedule) {
   }
 }
 
+TEST(LionCub, IsDescribedWithNamesOfTensors) {
+  const std::map<std::string, std::string> options = {{"sync", "block.*"}};
+  EXPECT_EQ(method_info("lion-cub", 4, options).period, 1);
+}
+
 TEST(LionCub, SynchronisesWhatIsNamed) {
   const Layout layout(kTensors);
   const auto equal = [&](const std::string& sync) {

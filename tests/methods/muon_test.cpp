@@ -332,12 +332,13 @@ TEST_F(MuonTest, OnTheMeanGradientIsTheSerialRule) {
 }
 
 TEST_F(MuonTest, TheStateOfKeptFactorsIsCounted) {
+  const Layout layout({{"w", {1}}});
   for (const auto& [method, floats] : {std::pair{"dlion-muon", 1}, {"muon", 2}}) {
-    EXPECT_EQ(method_info(method, 4).state_floats, floats);
-    EXPECT_EQ(method_info(method, 4, {{"every", "4"}}).state_floats, floats + 1);
+    EXPECT_EQ(state_of(method, layout).floats, floats);
+    EXPECT_EQ(state_of(method, layout, {{"every", "4"}}).floats, floats + 1);
   }
-  EXPECT_THROW(method_info("dlion-muon", 4, {{"every", "0"}}), InvalidArgument);
-  EXPECT_THROW(method_info("dlion-muon", 4, {{"never", "4"}}), InvalidArgument);
+  EXPECT_THROW(state_of("dlion-muon", layout, {{"every", "0"}}), InvalidArgument);
+  EXPECT_THROW(state_of("dlion-muon", layout, {{"never", "4"}}), InvalidArgument);
 }
 
 TEST_F(MuonTest, FanInScalesTheStepOfAMatrix) {
