@@ -9,12 +9,11 @@
 #include "methods/dense.h"
 
 #include "methods/encode_signs.h"
-#include "methods/options.h"
 #include "methods/registry.h"
 
 namespace pride::methods {
-Dense dense_option(const std::string& method, const OptionValues& options) {
-  return static_cast<Dense>(word_option(method, options, "dense", {"ordered", "native", "bf16"}));
+Dense dense_option(const OptionValues& options) {
+  return static_cast<Dense>(options.word("dense", {"ordered", "native", "bf16"}));
 }
 
 MethodInfo dense_info(std::string title, std::string source) {
@@ -35,8 +34,8 @@ MethodInfo dense_info(std::string title, std::string source) {
 
 extern const MethodEntry kAdamW = {
     "adamw",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return std::make_unique<DenseMethod<rules::AdamW>>(name, ctx, ctx.space);
+    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return std::make_unique<DenseMethod<rules::AdamW>>(ctx, ctx.space);
     },
     [](int) {
       MethodInfo info = dense_info("AdamW on the mean gradient",
@@ -51,9 +50,9 @@ extern const MethodEntry kAdamW = {
 
 extern const MethodEntry kLion = {
     "lion",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return std::make_unique<DenseMethod<rules::Lion>>(name, ctx, ctx.space,
-                                                        momentum_option(name, ctx.options));
+    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return std::make_unique<DenseMethod<rules::Lion>>(ctx, ctx.space,
+                                                        momentum_option(ctx.options));
     },
     [](int) {
       MethodInfo info = dense_info(
@@ -68,9 +67,9 @@ extern const MethodEntry kLion = {
 
 extern const MethodEntry kSgdm = {
     "sgdm",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return std::make_unique<DenseMethod<rules::SgdMomentum>>(
-          name, ctx, ctx.space, yes_no_option(name, ctx.options, "nesterov"));
+    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return std::make_unique<DenseMethod<rules::SgdMomentum>>(ctx, ctx.space,
+                                                               ctx.options.yes_no("nesterov"));
     },
     [](int) {
       MethodInfo info = dense_info("SGD with momentum on the mean gradient",

@@ -9,7 +9,7 @@
 namespace pride::methods {
 
 // Option `dense`.
-Dense dense_option(const std::string& method, const OptionValues& options);
+Dense dense_option(const OptionValues& options);
 MethodInfo dense_info(std::string title, std::string source);
 
 // g = mean of the ranks' gradients;  x = the rule's step for g
@@ -17,8 +17,8 @@ template <typename Rule>
 class DenseMethod : public Method {
  public:
   template <typename... RuleArgs>
-  DenseMethod(const std::string& name, const MethodContext& ctx, RuleArgs&&... args)
-      : mean_(dense_option(name, ctx.options), name, ctx.space),
+  DenseMethod(const MethodContext& ctx, RuleArgs&&... args)
+      : mean_(dense_option(ctx.options), ctx.options.method(), ctx.space),
         rule_(state_, StateKind::kShared, args...) {
     mean_gradient_ = &mean_;
   }

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "kernels/kernels.h"
-#include "methods/options.h"
 #include "pride/bf16.h"
 #include "pride/error.h"
 

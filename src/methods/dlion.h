@@ -12,7 +12,7 @@ namespace pride::methods {
 enum class Tie { kHash, kZero };
 
 // Option `tie`, and its declaration.
-Tie tie_option(const std::string& method, const OptionValues& options);
+Tie tie_option(const OptionValues& options);
 MethodOption tie_option_info(std::string tied);
 
 // Server: the majority of frames of signs. `matrices`: as in apply_vote().
@@ -27,8 +27,8 @@ void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte
 // dlion-vote, dlion-muon and signum-vote.
 class SignVote : public SignMethod {
  public:
-  SignVote(const std::string& name, const MethodContext& ctx, BlendOf blend, bool muon)
-      : SignMethod(name, ctx, blend, muon), tie_(tie_option(name, ctx.options)) {}
+  SignVote(const MethodContext& ctx, BlendOf blend, bool muon)
+      : SignMethod(ctx, blend, muon), tie_(tie_option(ctx.options)) {}
 
   Protocol protocol(const Round& round) const override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;

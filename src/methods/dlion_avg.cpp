@@ -7,7 +7,6 @@
 //           32-bit words or as bit planes. Weight decay is decoupled.
 #include <algorithm>
 
-#include "methods/options.h"
 #include "methods/registry.h"
 #include "methods/sign_counts.h"
 
@@ -45,11 +44,10 @@ void apply_average(Space& space, const Shard& shard, const CountView<const std::
 template <BlendOf kBlend, bool kMuon>
 class DistributedLionAverage final : public SignMethod {
  public:
-  DistributedLionAverage(const std::string& name, const MethodContext& ctx)
-      : SignMethod(name, ctx, kBlend, kMuon),
-        counts_(word_option(name, ctx.options, "counts", {"packed", "planes"}) == 1
-                    ? CountForm::kPlanes
-                    : CountForm::kPacked) {}
+  DistributedLionAverage(const MethodContext& ctx)
+      : SignMethod(ctx, kBlend, kMuon),
+        counts_(ctx.options.word("counts", {"packed", "planes"}) == 1 ? CountForm::kPlanes
+                                                                      : CountForm::kPacked) {}
 
   Protocol protocol(const Round&) const override { return signs_protocol(kMaxWorld); }
   FrameKind results(int votes, Route route) const override {

@@ -90,13 +90,13 @@ void SignVote::apply(const Bucket&, const Flight& flight, const StepContext& ctx
 namespace {
 
 template <BlendOf kBlend, bool kMuon>
-std::unique_ptr<Method> make_vote(const std::string& name, const MethodContext& ctx) {
-  return std::make_unique<SignVote>(name, ctx, kBlend, kMuon);
+std::unique_ptr<Method> make_vote(const MethodContext& ctx) {
+  return std::make_unique<SignVote>(ctx, kBlend, kMuon);
 }
 
 // The device copies two bits per coordinate of a ternary result.
-void set_tie(const std::string& name, const OptionValues& options, MethodInfo& info) {
-  if (tie_option(name, options) == Tie::kZero) info.link_bits_down = 2;
+void set_tie(const OptionValues& options, MethodInfo& info) {
+  if (tie_option(options) == Tie::kZero) info.link_bits_down = 2;
 }
 
 }  // namespace

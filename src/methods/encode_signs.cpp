@@ -2,15 +2,14 @@
 #include "methods/encode_signs.h"
 
 #include "codecs/signs.h"
-#include "methods/options.h"
 #include "methods/zeros.h"
 
 namespace pride::methods {
 
-DType momentum_option(const std::string& method, const OptionValues& options) {
+DType momentum_option(const OptionValues& options) {
   const char* const option = "momentum_dtype";
-  if (!options.contains(option)) return DType::kFloat32;  // an outer step lacks the option
-  const bool wide = word_option(method, options, option, {"float32", "bfloat16"}) == 0;
+  if (!options.has(option)) return DType::kFloat32;  // an outer step lacks the option
+  const bool wide = options.word(option, {"float32", "bfloat16"}) == 0;
   return wide ? DType::kFloat32 : DType::kBFloat16;
 }
 

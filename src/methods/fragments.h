@@ -25,8 +25,7 @@ class Fragments {
   static std::vector<MethodOption> options();
 
   // Throws InvalidArgument, naming the method, on bad options. Adds its buffers to the table.
-  Fragments(const std::string& name, const MethodContext& ctx, std::int64_t period,
-            StateTable& state);
+  Fragments(const MethodContext& ctx, std::int64_t period, StateTable& state);
   Fragments(const Fragments&) = delete;
   Fragments& operator=(const Fragments&) = delete;
 

@@ -14,7 +14,7 @@ namespace pride::methods {
 class LionCub final : public Method {
  public:
   // Throws InvalidArgument, naming the method, on invalid options.
-  LionCub(const std::string& name, const MethodContext& ctx);
+  LionCub(const MethodContext& ctx);
 
   Protocol protocol(const Round& round) const override;
   std::vector<Part> parts(const Bucket& b, const Round& round) const override;

@@ -4,7 +4,6 @@
 
 #include "codecs/levels.h"
 #include "methods/lion_cub.h"
-#include "methods/options.h"
 #include "pride/error.h"
 
 namespace pride::methods {

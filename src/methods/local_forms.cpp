@@ -108,23 +108,20 @@ MethodInfo info_of(const LocalForm& form, int world) {
   return info;
 }
 
-void set_period(const LocalForm& form, const std::string& name, const OptionValues& options,
-                MethodInfo& info) {
-  if (form.outer->adjust != nullptr) form.outer->adjust(name, options, info);
-  info.period = period_option(name, options);
-  set_defaults(local_rule(name, options), info);
+void set_period(const LocalForm& form, const OptionValues& options, MethodInfo& info) {
+  if (form.outer->adjust != nullptr) form.outer->adjust(options, info);
+  info.period = period_option(options);
+  set_defaults(local_rule(options), info);
 }
 
 template <const LocalForm& form>
 constexpr MethodEntry entry_of() {
   return {form.name,
-          [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-            return std::make_unique<LocalSteps>(name, ctx, form.outer->make(name, ctx), form.kind);
+          [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+            return std::make_unique<LocalSteps>(ctx, form.outer->make(ctx), form.kind);
           },
           [](int world) { return info_of(form, world); },
-          [](const std::string& name, const OptionValues& options, MethodInfo& info) {
-            set_period(form, name, options, info);
-          }};
+          [](const OptionValues& options, MethodInfo& info) { set_period(form, options, info); }};
 }
 
 }  // namespace

@@ -17,7 +17,6 @@
 #include <algorithm>
 
 #include "base/power.h"
-#include "methods/options.h"
 #include "pride/error.h"
 
 namespace pride::methods {
@@ -26,11 +25,11 @@ namespace {
 constexpr std::int64_t kLongestPeriod = 100'000;
 constexpr double kMostRate = 1e6;
 
-StepScalars betas_of(const std::string& name, const MethodContext& ctx) {
+StepScalars betas_of(const OptionValues& options) {
   const auto beta = [&](const char* option) {
-    if (!ctx.options.contains(option)) return 0.0;
-    const double value = number_option(name, ctx.options, option, 0, 1);
-    PRIDE_CHECK(value < 1, name, ": option ", option, " = '", ctx.options.at(option),
+    if (!options.has(option)) return 0.0;
+    const double value = options.number(option, 0, 1);
+    PRIDE_CHECK(value < 1, options.method(), ": option ", option, " = '", options.text(option),
                 "': must be below 1, or no drift enters the momentum");
     return value;
   };
@@ -64,30 +63,29 @@ void for_pieces(const Bucket& b, const Body& body) {
 
 }  // namespace
 
-std::int64_t period_option(const std::string& method, const OptionValues& options) {
-  return whole_option(method, options, "h", 1, kLongestPeriod);
+std::int64_t period_option(const OptionValues& options) {
+  return options.whole("h", 1, kLongestPeriod);
 }
 
-LocalSteps::LocalSteps(const std::string& name, const MethodContext& ctx,
-                       std::unique_ptr<Method> outer, OuterStep kind)
+LocalSteps::LocalSteps(const MethodContext& ctx, std::unique_ptr<Method> outer, OuterStep kind)
     : Method(*outer),
       layout_(ctx.layout),
       space_(ctx.space),
-      period_(period_option(name, ctx.options)),
+      period_(period_option(ctx.options)),
       kind_(kind),
-      outer_lr_(number_option(name, ctx.options, "outer_lr", 0, kMostRate)),
-      outer_betas_(betas_of(name, ctx)),
+      outer_lr_(ctx.options.number("outer_lr", 0, kMostRate)),
+      outer_betas_(betas_of(ctx.options)),
       outer_(std::move(outer)),
-      feedback_(static_cast<float>(number_option(name, ctx.options, "drift_feedback", 0, 1))),
+      feedback_(static_cast<float>(ctx.options.number("drift_feedback", 0, 1))),
       common_(add_common(state_)),
       drift_(add_drift(state_)),
       rest_(feedback_ > 0 ? &state_.add("rest", StateKind::kLocal) : nullptr),
-      fragments_(name, ctx, period_, state_),
-      rule_(make_local_rule(local_rule(name, ctx.options), name, ctx, named_local(state_))),
+      fragments_(ctx, period_, state_),
+      rule_(make_local_rule(local_rule(ctx.options), ctx, named_local(state_))),
       faults_(space_.fault_words(layout_.tensors().size() + 1)),
       handed_over_(layout_.tensors().size(), -1),
       idle_(layout_.tensors().size(), 1) {
-  check_on_host(name, space_, !fragments_.stream(), "fragments or delay");
+  check_on_host(ctx.options.method(), space_, !fragments_.stream(), "fragments or delay");
   local_ = this;
   mean_gradient_ = nullptr;  // it would be the mean of drifts
   facts_.period = period_;
@@ -98,7 +96,7 @@ LocalSteps::LocalSteps(const std::string& name, const MethodContext& ctx,
   if (facts_.matrices.empty()) facts_.matrices = rule_->matrices();
   if (fragments_.stream()) {  // more tensors would change the fragments
     facts_.cannot_grow =
-        name +
+        ctx.options.method() +
         ": tensors cannot be added after the first step with the options fragments and delay";
   }
   state_.add_text(

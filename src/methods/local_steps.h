@@ -15,7 +15,7 @@
 namespace pride::methods {
 
 // Option `h`: steps from one exchange to the next.
-std::int64_t period_option(const std::string& method, const OptionValues& options);
+std::int64_t period_option(const OptionValues& options);
 
 // The outer step. kSigns: signs carry no length, so its gradient is the drift over the learning
 // rate lr, its rate outer_lr lr, its decay 1 - outer_lr lr wd. kMeans: its gradient is the drift,
@@ -31,8 +31,7 @@ enum class OuterStep { kSigns, kMeans };
 class LocalSteps final : public Method, public LocalParameters {
  public:
   // `outer` has the same context. Throws InvalidArgument, naming the method, on bad options.
-  LocalSteps(const std::string& name, const MethodContext& ctx, std::unique_ptr<Method> outer,
-             OuterStep kind);
+  LocalSteps(const MethodContext& ctx, std::unique_ptr<Method> outer, OuterStep kind);
 
   Protocol protocol(const Round& round) const override;
   std::vector<Part> parts(const Bucket& b, const Round& round) const override;

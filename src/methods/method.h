@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include "base/state_table.h"
 #include "base/step.h"
 #include "kernels/space.h"
+#include "methods/options.h"
 #include "pride/device.h"
 #include "pride/nodes.h"
 #include "pride/registry.h"
@@ -22,8 +22,6 @@ namespace pride {
 
 class LocalParameters;  // methods/local_parameters.h
 class MeanGradient;     // methods/mean_gradient.h
-
-using OptionValues = std::map<std::string, std::string>;  // by name
 
 // Arguments of a method's constructor. `options` holds every option that the method declares.
 struct MethodContext {

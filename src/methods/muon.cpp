@@ -16,7 +16,7 @@ namespace {
 
 class Muon final : public DenseMethod<MuonRule> {
  public:
-  Muon(const std::string& name, const MethodContext& ctx) : DenseMethod(name, ctx, name, ctx) {
+  Muon(const MethodContext& ctx) : DenseMethod(ctx, ctx) {
     facts_.matrix_operations = rule_.operations();
     facts_.matrices = rule_.matrices();
   }

@@ -13,7 +13,6 @@
 #include "base/power.h"
 #include "methods/dense_mean.h"
 #include "methods/error_feedback.h"
-#include "methods/options.h"
 #include "methods/registry.h"
 
 namespace pride::methods {
@@ -21,16 +20,16 @@ namespace {
 
 class OneBitAdam final : public Method {
  public:
-  OneBitAdam(const std::string& name, const MethodContext& ctx)
-      : freeze_steps_(whole_option(name, ctx.options, "freeze_steps", 1, kMostSteps)),
+  OneBitAdam(const MethodContext& ctx)
+      : freeze_steps_(ctx.options.whole("freeze_steps", 1, kMostSteps)),
         adamw_(state_, StateKind::kShared, Space::host()),
-        mean_(Dense::kOrdered, name, Space::host()),
+        mean_(Dense::kOrdered, ctx.options.method(), Space::host()),
         // p = b1 m + (1-b1) g + e;  C(p) = (||p||_2 / sqrt(n)) sign(p);  e = p - C(p)
         feedback_(Space::host(), state_, adamw_.m(), kernels::Norm::kRms, [](const StepScalars& s) {
           return kernels::Feedback{.keep = s.beta1, .take = s.one_minus_beta1, .rate = 1};
         }) {
     facts_.cannot_grow =
-        name +
+        ctx.options.method() +
         ": tensors cannot be added later: second moments are computed only in the first "
         "freeze_steps steps; create a new optimizer";
   }

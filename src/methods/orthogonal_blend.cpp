@@ -11,7 +11,6 @@
 
 #include "kernels/levels.h"
 #include "kernels/scaled_signs.h"
-#include "methods/options.h"
 #include "pride/error.h"
 
 namespace pride::methods {
@@ -124,8 +123,7 @@ std::vector<Matrix> matrices_of(const std::string& method, const Layout& layout,
   return matrices;
 }
 
-void check_words(const std::string& method, const std::map<std::string, std::string>& options,
-                 const Layout& layout) {
+void check_words(const std::string& method, const OptionMap& options, const Layout& layout) {
   if (layout.tensors().empty()) return;
   const std::pair<const char*, const char*> all[] = {{"not_matrices", kNotMatrices},
                                                      {"fused", kFused}};
@@ -197,23 +195,24 @@ std::vector<MethodOption> OrthogonalBlend::options(const std::string& matrix_sca
            "matrices divided by its own; or 'rms', 0.2 times the square root of its longer side"}};
 }
 
-OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext& ctx,
-                                 StateTable& state, StateKind kind)
+OrthogonalBlend::OrthogonalBlend(const MethodContext& ctx, StateTable& state, StateKind kind)
     : space_(ctx.space),
       on_device_(ctx.orthogonalise),
-      iterations_(static_cast<int>(whole_option(method, ctx.options, "iterations", 1, 20))),
+      iterations_(static_cast<int>(ctx.options.whole("iterations", 1, 20))),
       orthogonaliser_(iterations_),
-      every_(whole_option(method, ctx.options, "every", 1, 1'000'000)),
+      every_(ctx.options.whole("every", 1, 1'000'000)),
       of_tensor_(ctx.layout.tensors().size()),
       faults_(space_.fault_words(of_tensor_.size())),
       blended_(of_tensor_.size(), 0) {
-  PRIDE_CHECK(space_.is_host() || on_device_, method,
+  PRIDE_CHECK(space_.is_host() || on_device_, ctx.options.method(),
               ": on a device set the optimizer's option orthogonalise, which multiplies matrices "
               "there");
-  check_on_host(method, space_, every_ == 1, concat("every = ", every_), "set it to 1, or ");
-  const auto rule = word_option(method, ctx.options, "matrix_scale", {"none", "fan-in", "rms"});
-  const auto matrices = matrices_of(method, ctx.layout, ctx.options.at("not_matrices"));
-  const auto fused = words_of(ctx.options.at("fused"));
+  check_on_host(ctx.options.method(), space_, every_ == 1, concat("every = ", every_),
+                "set it to 1, or ");
+  const auto rule = ctx.options.word("matrix_scale", {"none", "fan-in", "rms"});
+  const auto matrices =
+      matrices_of(ctx.options.method(), ctx.layout, ctx.options.text("not_matrices"));
+  const auto fused = words_of(ctx.options.text("fused"));
   if (every_ > 1) factors_ = &state.add("factor", kind);
   if (matrices.empty()) return;
   const std::size_t least = std::ranges::min(matrices, {}, &Matrix::cols).cols;

@@ -32,8 +32,7 @@ std::vector<Matrix> matrices_of(const std::string& method, const Layout& layout,
 
 // Throws InvalidArgument if a word of the option is not a default one and names no tensor.
 // `layout`: of the whole model.
-void check_words(const std::string& method, const std::map<std::string, std::string>& options,
-                 const Layout& layout);
+void check_words(const std::string& method, const OptionMap& options, const Layout& layout);
 
 // "dlion-muon: matrices: blocks.*.proj.weight (2); in three: ...; no matrices: ..."
 std::string text_of(const std::string& method, const Layout& layout,
@@ -47,8 +46,7 @@ class OrthogonalBlend {
  public:
   // Reads options `iterations`, `every`, `not_matrices`, `fused`, `matrix_scale`. options() has
   // them, with the method's default of the last. With every > 1 adds a buffer "factor" of `kind`.
-  OrthogonalBlend(const std::string& method, const MethodContext& ctx, StateTable& state,
-                  StateKind kind);
+  OrthogonalBlend(const MethodContext& ctx, StateTable& state, StateKind kind);
   static std::vector<MethodOption> options(const std::string& matrix_scale);
 
   std::vector<MatrixForm> forms() const;  // by tensor

@@ -11,19 +11,17 @@
 #include "kernels/scaled_signs.h"
 #include "kernels/ternary.h"
 #include "methods/dlion.h"
-#include "methods/options.h"
 #include "pride/error.h"
 
 namespace pride::methods {
 
-Quantiser::Quantiser(const std::string& method, const MethodContext& ctx)
+Quantiser::Quantiser(const MethodContext& ctx)
     : layout_(ctx.layout),
-      scale_(
-          static_cast<Scale>(word_option(method, ctx.options, "scale", {"l0", "l1", "l2", "max"}))),
-      by_tensor_(word_option(method, ctx.options, "granularity", {"block", "tensor"}) == 1),
-      stochastic_(word_option(method, ctx.options, "rounding", {"nearest", "stochastic"}) == 1) {
-  const bool shared = yes_no_option(method, ctx.options, "shared");
-  PRIDE_CHECK(!shared || by_tensor_, method,
+      scale_(static_cast<Scale>(ctx.options.word("scale", {"l0", "l1", "l2", "max"}))),
+      by_tensor_(ctx.options.word("granularity", {"block", "tensor"}) == 1),
+      stochastic_(ctx.options.word("rounding", {"nearest", "stochastic"}) == 1) {
+  const bool shared = ctx.options.yes_no("shared");
+  PRIDE_CHECK(!shared || by_tensor_, ctx.options.method(),
               ": option shared = yes with granularity = block: scales of blocks are each rank's "
               "own; choose granularity = tensor, or shared = no");
   if (!by_tensor_) return;

@@ -28,7 +28,7 @@ class Quantiser {
  public:
   // Reads its options from ctx. Throws InvalidArgument, naming the method, on values out of range
   // and on scales by block with `shared`.
-  Quantiser(const std::string& method, const MethodContext& ctx);
+  Quantiser(const MethodContext& ctx);
 
   // True if scales need whole tensors before anything is encoded.
   bool needs_whole_gradient() const noexcept { return by_tensor_; }

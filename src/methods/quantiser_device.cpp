@@ -4,7 +4,6 @@
 
 #include "codecs/scaled_signs.h"
 #include "methods/dlion.h"
-#include "methods/options.h"
 #include "methods/quantiser.h"
 #include "pride/error.h"
 

@@ -121,13 +121,13 @@ std::string methods_on_devices() {
   return names;
 }
 
-MethodInfo method_info(std::string_view name, int world, const OptionValues& options) {
+MethodInfo method_info(std::string_view name, int world, const OptionMap& options) {
   PRIDE_CHECK(world >= 1, "method_info: world size ", world, ", must be 1 or more");
   const MethodEntry& entry = find(name);
   MethodInfo info = entry.info(world);
   info.name = entry.name;
-  const OptionValues all = complete_options(name, options);
-  if (entry.adjust != nullptr) entry.adjust(info.name, all, info);
+  OptionMap all = complete_options(name, options);
+  if (entry.adjust != nullptr) entry.adjust({all, info.name}, info);
   if (info.link_bits_up == 0) info.link_bits_up = info.bits_up;
   if (info.link_bits_down == 0) info.link_bits_down = info.bits_down;
   info.bits_up /= static_cast<double>(info.period);
@@ -135,13 +135,13 @@ MethodInfo method_info(std::string_view name, int world, const OptionValues& opt
   return info;
 }
 
-MethodState state_of(std::string_view name, const Layout& layout, const OptionValues& options) {
+MethodState state_of(std::string_view name, const Layout& layout, const OptionMap& options) {
   const auto method = make_method(name, {layout, 1, complete_options(name, options)});
   return {static_cast<int>(method->state().n_buffers()),
           static_cast<double>(method->state().bytes_per_coord())};
 }
 
-std::string why_host_only(std::string_view name, const OptionValues& options) {
+std::string why_host_only(std::string_view name, const OptionMap& options) {
   if (!method_info(name, 1, options).on_device) return concat(name, " has no kernels for devices");
   const Layout layout({{"w", {1}}});
   DeviceSpace space(std::make_shared<NoDevice>());
@@ -155,8 +155,8 @@ std::string why_host_only(std::string_view name, const OptionValues& options) {
   }
 }
 
-OptionValues complete_options(std::string_view method, const OptionValues& given) {
-  OptionValues options;
+OptionMap complete_options(std::string_view method, const OptionMap& given) {
+  OptionMap options;
   std::string known;
   for (const MethodOption& option : find(method).info(1).options) {
     options[option.name] = option.default_value;
@@ -181,7 +181,9 @@ std::string methods_with(bool (*property)(const Protocol&)) {
 }
 
 std::unique_ptr<Method> make_method(std::string_view name, const MethodContext& ctx) {
-  return find(name).make(std::string(name), ctx);
+  MethodContext named = ctx;
+  named.options = {ctx.options.values(), std::string(name)};
+  return find(name).make(named);
 }
 
 namespace {
@@ -205,7 +207,7 @@ double matrix_operations(std::string_view name, const Layout& layout, const Cost
   return Made(name, layout, query).method->facts().matrix_operations;
 }
 
-Matrices matrices_of(std::string_view name, const Layout& layout, const OptionValues& options) {
+Matrices matrices_of(std::string_view name, const Layout& layout, const OptionMap& options) {
   const auto all = complete_options(name, options);
   const std::string method(name);
   Matrices made{.forms = make_method(name, {layout, 1, all})->facts().matrices, .text = {}};

@@ -16,7 +16,7 @@ namespace pride::methods {
 class SignMethod : public Method {
  public:
   // Errors name the method `name`. `muon`: matrices are orthogonalised.
-  SignMethod(const std::string& name, const MethodContext& ctx, BlendOf blend, bool muon);
+  SignMethod(const MethodContext& ctx, BlendOf blend, bool muon);
 
   std::vector<Part> parts(const Bucket& b, const Round& round) const override;
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;

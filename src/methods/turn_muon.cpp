@@ -12,7 +12,6 @@
 #include "codecs/signs.h"
 #include "codecs/turn_signs.h"
 #include "methods/dlion.h"
-#include "methods/options.h"
 #include "methods/registry.h"
 #include "methods/sign_counts.h"
 #include "pride/error.h"
@@ -21,10 +20,10 @@ namespace pride::methods {
 
 namespace {
 
-Turns turns_option(const std::string& name, const OptionValues& options) {
-  const auto n = whole_option(name, options, "turns", 1, Turns::kMost);
-  PRIDE_CHECK(std::has_single_bit(static_cast<std::uint64_t>(n)), name, ": option turns = '",
-              options.at("turns"), "': must be 1, 2, 4, 8, 16, 32 or 64");
+Turns turns_option(const OptionValues& options) {
+  const auto n = options.whole("turns", 1, Turns::kMost);
+  PRIDE_CHECK(std::has_single_bit(static_cast<std::uint64_t>(n)), options.method(),
+              ": option turns = '", options.text("turns"), "': must be 1, 2, 4, 8, 16, 32 or 64");
   return Turns(static_cast<int>(n));
 }
 
@@ -32,8 +31,9 @@ Turns turns_option(const std::string& name, const OptionValues& options) {
 MethodContext blend_context(const MethodContext& ctx) {
   MethodContext own = ctx;
   own.nodes = {};
-  own.options.erase("turns");
-  own.options.insert({{"tie", "zero"}, {"route", "sharded"}, {"round_bytes", "0"}});
+  own.options.set("tie", "zero");
+  own.options.set("route", "sharded");
+  own.options.set("round_bytes", "0");
   return own;
 }
 
@@ -45,9 +45,8 @@ std::span<std::byte> room_for(ByteBuffer& buffer, const FrameKind& kind, const S
 
 class TurnMuon final : public SignVote {
  public:
-  TurnMuon(const std::string& name, const MethodContext& ctx)
-      : SignVote(name, blend_context(ctx), lion_blend, true),
-        turns_(turns_option(name, ctx.options)) {}
+  TurnMuon(const MethodContext& ctx)
+      : SignVote(blend_context(ctx), lion_blend, true), turns_(turns_option(ctx.options)) {}
 
   Protocol protocol(const Round& round) const override {
     Protocol protocol = SignVote::protocol(round);
@@ -188,8 +187,8 @@ MethodInfo turn_info(int world) {
 }
 
 // The signs of all coordinates leave a device, and come back as votes that may be 0.
-void set_turns(const std::string& name, const OptionValues& options, MethodInfo& info) {
-  const int turns = turns_option(name, options).n();
+void set_turns(const OptionValues& options, MethodInfo& info) {
+  const int turns = turns_option(options).n();
   info.link_bits_up = 1;
   info.link_bits_down = 2;
   info.bits_up /= turns;
