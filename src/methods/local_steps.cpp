@@ -152,7 +152,6 @@ GradientView LocalSteps::direction() {
 Protocol LocalSteps::protocol(const Round& round) const {
   Protocol protocol = outer_->protocol(outer_round(round));
   protocol.same_apply = protocol.keeps_gradient = false;
-  protocol.by_tensor = true;
   protocol.cuts.assign(fragments_.cuts().begin(), fragments_.cuts().end());
   protocol.delay = fragments_.delay();
   protocol.replays = protocol.replays && !fragments_.stream();  // a round exchanges all fragments

@@ -84,9 +84,8 @@ class Method : public Server {
   virtual void prepare(const StepContext&, GradientView /*grad*/, Wire& /*before*/) {}
   virtual void take_before(const StepContext&, const Wire& /*before*/) {}
 
-  // Worker, with Protocol::by_tensor: local work that needs a whole tensor. Called when its
-  // gradient is complete, before any bucket with a part of it is encoded. Not called for unused
-  // tensors.
+  // Worker: local work that needs a whole tensor. Called when its gradient is complete, before any
+  // bucket with a part of it is encoded. Not called for unused tensors.
   virtual void tensor_ready(std::size_t /*tensor*/, const StepContext&, GradientView /*grad*/) {}
 
   // Worker: local arithmetic, local state. Fills the frames of all parts, whose sizes and unused

@@ -167,7 +167,7 @@ std::string text_of(const std::string& method, const Layout& layout,
   return text;
 }
 
-std::vector<rules::MatrixSpan> parts_of(const Matrix& matrix, bool fused, std::span<float> values) {
+std::vector<rules::MatrixSpan> spans_of(const Matrix& matrix, bool fused, std::span<float> values) {
   const auto [tensor, rows, cols] = matrix;
   if (!fused || matrix.longer() != 3 * matrix.shorter()) return {{values.data(), rows, cols, cols}};
   std::vector<rules::MatrixSpan> parts;
@@ -234,7 +234,7 @@ std::vector<MatrixForm> OrthogonalBlend::forms() const {
   std::vector<MatrixForm> forms(of_tensor_.size(), MatrixForm::kNone);
   for (std::size_t i = 0; i < forms.size(); ++i) {
     if (!of_tensor_[i]) continue;
-    const bool whole = parts_of(of_tensor_[i]->matrix, of_tensor_[i]->fused, {}).size() == 1;
+    const bool whole = spans_of(of_tensor_[i]->matrix, of_tensor_[i]->fused, {}).size() == 1;
     forms[i] = whole ? MatrixForm::kWhole : MatrixForm::kInThree;
   }
   return forms;
@@ -245,7 +245,7 @@ double OrthogonalBlend::operations() const {
   for (const auto& held : of_tensor_) {
     if (!held) continue;
     // shapes only: no value is touched
-    for (const auto& part : parts_of(held->matrix, held->fused, {})) {
+    for (const auto& part : spans_of(held->matrix, held->fused, {})) {
       const auto r = static_cast<double>(part.shorter()), c = static_cast<double>(part.longer());
       const double step =
           rules::newton_schulz_operations(part.shorter(), part.longer(), iterations_);
@@ -292,7 +292,7 @@ void OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels
 
 void OrthogonalBlend::orthogonalise(Held& held, std::int64_t step) {
   std::size_t offset = held.offset;
-  for (const rules::MatrixSpan& part : parts_of(held.matrix, held.fused, held.u.span())) {
+  for (const rules::MatrixSpan& part : spans_of(held.matrix, held.fused, held.u.span())) {
     if (factors_ == nullptr) {
       orthogonaliser_.run(part);
       continue;
@@ -310,7 +310,7 @@ void OrthogonalBlend::orthogonalise_all() {
   for (const auto& held : of_tensor_) {
     if (!held || !held->waits) continue;
     held->waits = false;
-    for (const rules::MatrixSpan& part : parts_of(held->matrix, held->fused, held->u.span())) {
+    for (const rules::MatrixSpan& part : spans_of(held->matrix, held->fused, held->u.span())) {
       by_shape[{part.rows, part.cols, part.stride}].push_back(part.data);
     }
   }

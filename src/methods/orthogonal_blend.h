@@ -38,9 +38,9 @@ void check_words(const std::string& method, const OptionMap& options, const Layo
 std::string text_of(const std::string& method, const Layout& layout,
                     std::span<const MatrixForm> forms);
 
-// The parts of a matrix. If it is `fused` (query, key and value, by name) and its longer side is
-// three times the shorter, it is cut in three. Else the matrix is its only part.
-std::vector<rules::MatrixSpan> parts_of(const Matrix& matrix, bool fused, std::span<float> values);
+// The matrices that are orthogonalised. If it is `fused` (query, key and value, by name) and its
+// longer side is three times the shorter, it is cut in three. Else it is one.
+std::vector<rules::MatrixSpan> spans_of(const Matrix& matrix, bool fused, std::span<float> values);
 
 class OrthogonalBlend {
  public:

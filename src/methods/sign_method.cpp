@@ -36,11 +36,7 @@ SignMethod::SignMethod(const MethodContext& ctx, BlendOf blend, bool muon)
 }
 
 Protocol SignMethod::signs_protocol(int most_votes) const {
-  return {.by_tensor = matrices_ != nullptr,
-          .hierarchical = true,
-          .most_votes = most_votes,
-          .replays = true,
-          .same_apply = true};
+  return {.hierarchical = true, .most_votes = most_votes, .replays = true, .same_apply = true};
 }
 
 // The route with the lower rounds * latency + bytes / rate, averaged over the ranks, with latency *

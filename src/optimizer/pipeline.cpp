@@ -104,7 +104,6 @@ void Pipeline::tensor_ready(std::size_t tensor) {
   if (delay_ > 0 && !sent_.empty() && sent_.back()->ctx.step == ctx_->step) {
     sent_.back()->unused[tensor] = 0;
   }
-  if (!protocol_.by_tensor) return;
   const Stopwatch watch(timing_.encode_s);
   reporting([&] { method_.tensor_ready(tensor, *ctx_, grads_); },
             [&](const char* why) { abandon(why); });

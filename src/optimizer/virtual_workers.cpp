@@ -74,7 +74,7 @@ void VirtualWorkers::hand_over(int worker, const StepContext& ctx, std::span<con
   protocol_ = w.method->protocol(w.ctx);
   const bool shares = protocol_.before.has_value();  // then it encodes after an exchange of all
   if (protocol_.keeps_gradient || (shares && w.method->local() == nullptr)) keep_gradient(w);
-  for (std::size_t t = layout_.tensors().size(); protocol_.by_tensor && t-- > 0;) {
+  for (std::size_t t = layout_.tensors().size(); t-- > 0;) {
     if (!w.ctx.is_unused(t)) w.method->tensor_ready(t, w.ctx, w.grads);
   }
   w.handed_over = true;

@@ -89,7 +89,6 @@ struct Protocol {
   // Above 0: a step's results are used this many steps later, in LocalParameters::arrive() or
   // drop() instead of apply(). The same in every step.
   std::int64_t delay = 0;
-  bool by_tensor = false;           // tensor_ready() is called
   bool whole_gradient = false;      // prepare() comes when all gradients are complete, before any
                                     // bucket is encoded
   std::optional<Part> before = {};  // exchange of prepare()
