@@ -16,6 +16,11 @@ Dense dense_option(const OptionValues& options) {
   return static_cast<Dense>(options.word("dense", {"ordered", "native", "bf16"}));
 }
 
+std::string dense_host_only(const OptionValues& options) {
+  if (dense_option(options) != Dense::kBf16) return "";
+  return needs_host(options, "dense = bf16", "choose ordered or native, or ");
+}
+
 MethodInfo dense_info(std::string title, std::string source) {
   MethodInfo info;
   info.title = std::move(title);
@@ -46,7 +51,8 @@ extern const MethodEntry kAdamW = {
       info.default_beta2 = 0.999;
       info.default_eps = 1e-8;
       return info;
-    }};
+    },
+    nullptr, dense_host_only};
 
 extern const MethodEntry kLion = {
     "lion",
@@ -63,7 +69,8 @@ extern const MethodEntry kLion = {
       info.default_beta2 = 0.99;
       info.options.push_back(momentum_option_info());
       return info;
-    }};
+    },
+    nullptr, dense_host_only};
 
 extern const MethodEntry kSgdm = {
     "sgdm",
@@ -78,6 +85,7 @@ extern const MethodEntry kSgdm = {
       info.default_beta1 = 0.9;
       info.options.push_back({"nesterov", "no", "'yes': Nesterov's momentum"});
       return info;
-    }};
+    },
+    nullptr, dense_host_only};
 
 }  // namespace pride::methods

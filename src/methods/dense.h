@@ -10,6 +10,7 @@ namespace pride::methods {
 
 // Option `dense`.
 Dense dense_option(const OptionValues& options);
+std::string dense_host_only(const OptionValues& options);  // MethodEntry::host_only
 MethodInfo dense_info(std::string title, std::string source);
 
 // g = mean of the ranks' gradients;  x = the rule's step for g
@@ -18,8 +19,7 @@ class DenseMethod : public Method {
  public:
   template <typename... RuleArgs>
   DenseMethod(const MethodContext& ctx, RuleArgs&&... args)
-      : mean_(dense_option(ctx.options), ctx.options.method(), ctx.space),
-        rule_(state_, StateKind::kShared, args...) {
+      : mean_(dense_option(ctx.options), ctx.space), rule_(state_, StateKind::kShared, args...) {
     mean_gradient_ = &mean_;
   }
 

@@ -8,7 +8,6 @@
 
 #include "kernels/kernels.h"
 #include "pride/bf16.h"
-#include "pride/error.h"
 
 namespace pride::methods {
 namespace {
@@ -183,12 +182,6 @@ void serve_mean(const Shard& shard, const Ballots& up, const Round& round, Reply
 }
 
 }  // namespace
-
-DenseMean::DenseMean(Dense kind, const std::string& method, Space& space)
-    : kind_(kind), space_(space) {
-  check_on_host(method, space, kind != Dense::kBf16, "dense = bf16",
-                "choose ordered or native, or ");
-}
 
 std::vector<Part> DenseMean::parts(const Bucket& bucket, bool central) const {
   const bool narrow = kind_ == Dense::kBf16;

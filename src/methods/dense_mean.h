@@ -4,7 +4,6 @@
 #pragma once
 
 #include <limits>
-#include <string>
 
 #include "methods/mean_gradient.h"
 #include "rules/rule.h"
@@ -20,8 +19,8 @@ enum class Dense { kOrdered, kNative, kBf16 };
 
 class DenseMean final : public MeanGradient {
  public:
-  // Throws InvalidArgument, naming the method, if the space cannot compute this mean.
-  DenseMean(Dense kind, const std::string& method, Space& space);
+  // kBf16 needs the host.
+  DenseMean(Dense kind, Space& space) : kind_(kind), space_(space) {}
 
   // True if frames may lie in the gradient's own memory.
   bool sends_from_gradient() const noexcept { return kind_ == Dense::kOrdered; }

@@ -87,7 +87,8 @@ class DistributedLionAverage final : public SignMethod {
 extern const MethodEntry kDistributedLionAverage = {
     "dlion-avg", make<DistributedLionAverage<lion_blend, false>>, info_of<dlion_info, true>};
 extern const MethodEntry kDistributedMuonAverage = {
-    "dlion-muon-avg", make<DistributedLionAverage<lion_blend, true>>, info_of<muon_info, true>};
+    "dlion-muon-avg", make<DistributedLionAverage<lion_blend, true>>, info_of<muon_info, true>,
+    nullptr, OrthogonalBlend::host_only};
 extern const MethodEntry kSignumAverage = {
     "signum-avg", make<DistributedLionAverage<signum_blend, false>>, info_of<signum_info, true>};
 

@@ -104,7 +104,8 @@ void set_tie(const OptionValues& options, MethodInfo& info) {
 extern const MethodEntry kDistributedLionVote = {"dlion-vote", make_vote<lion_blend, false>,
                                                  info_of<dlion_info, false>, set_tie};
 extern const MethodEntry kDistributedMuonVote = {"dlion-muon", make_vote<lion_blend, true>,
-                                                 info_of<muon_info, false>, set_tie};
+                                                 info_of<muon_info, false>, set_tie,
+                                                 OrthogonalBlend::host_only};
 extern const MethodEntry kSignumVote = {"signum-vote", make_vote<signum_blend, false>,
                                         info_of<signum_info, false>, set_tie};
 

@@ -35,6 +35,11 @@ std::vector<MethodOption> Fragments::options() {
            "with them (above 0: 2 floats of state)"}};
 }
 
+std::string Fragments::host_only(const OptionValues& options) {
+  if (options.text("fragments") == "1" && options.text("delay") == "0") return "";
+  return needs_host(options, "fragments or delay");
+}
+
 Fragments::Fragments(const MethodContext& ctx, std::int64_t period, StateTable& state)
     : space_(ctx.space),
       period_(period),

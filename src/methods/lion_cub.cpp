@@ -62,7 +62,6 @@ LionCub::LionCub(const MethodContext& ctx)
             SyncSchedule(ctx.options),
             value_format(ctx.options.method(), ctx.options.text("sync_format"))),
       m_(state_.add("m", StateKind::kLocal)) {
-  check_device(ctx.options.method());
   if (!ctx.options.yes_no("feedback")) return;
   PRIDE_CHECK(bits_ > 1, ctx.options.method(),
               ": option feedback = yes with bits = 1: a sign has no scale "

@@ -32,7 +32,6 @@ class LionCub final : public Method {
   // Votes, without the other parts.
   std::vector<Part> vote_parts(const Bucket& b, int voters) const;
 
-  void check_device(const std::string& name) const;
   void encode_on_device(const Bucket& b, const StepContext& ctx, Flight& flight);
   void levels_on_device(const Bucket& b, const StepContext& ctx, Flight& flight);
   static std::size_t width_of(Sum type);

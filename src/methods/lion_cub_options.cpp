@@ -25,6 +25,14 @@ void check_sync(const OptionValues& options) {
   }
 }
 
+std::string lion_cub_host_only(const OptionValues& options) {
+  const std::string quantiser = Quantiser::host_only(options);
+  const ValueFormat format = value_format(options.method(), options.text("sync_format"));
+  const bool levels = format.kind == ValueFormat::Kind::kLevels;
+  if (!quantiser.empty() || levels || options.text("sync") == "none") return quantiser;
+  return needs_host(options, "sync_format = fp32 or bf16", "choose a number of bits, or ");
+}
+
 MethodInfo lion_cub_info(int) {
   MethodInfo info;
   info.title = "Lion Cub";
@@ -75,6 +83,6 @@ extern const MethodEntry kLionCub = {"lion-cub",
                                        check_sync(ctx.options);
                                        return std::make_unique<LionCub>(ctx);
                                      },
-                                     lion_cub_info};
+                                     lion_cub_info, nullptr, lion_cub_host_only};
 
 }  // namespace pride::methods

@@ -114,6 +114,12 @@ void set_period(const LocalForm& form, const OptionValues& options, MethodInfo& 
   set_defaults(local_rule(options), info);
 }
 
+std::string local_host_only(const LocalForm& form, const OptionValues& options) {
+  const std::string outer =
+      form.outer->host_only != nullptr ? form.outer->host_only(options) : std::string();
+  return outer.empty() ? Fragments::host_only(options) : outer;
+}
+
 template <const LocalForm& form>
 constexpr MethodEntry entry_of() {
   return {form.name,
@@ -121,7 +127,8 @@ constexpr MethodEntry entry_of() {
             return std::make_unique<LocalSteps>(ctx, form.outer->make(ctx), form.kind);
           },
           [](int world) { return info_of(form, world); },
-          [](const OptionValues& options, MethodInfo& info) { set_period(form, options, info); }};
+          [](const OptionValues& options, MethodInfo& info) { set_period(form, options, info); },
+          [](const OptionValues& options) { return local_host_only(form, options); }};
 }
 
 }  // namespace

@@ -85,7 +85,6 @@ LocalSteps::LocalSteps(const MethodContext& ctx, std::unique_ptr<Method> outer, 
       faults_(space_.fault_words(layout_.tensors().size() + 1)),
       handed_over_(layout_.tensors().size(), -1),
       idle_(layout_.tensors().size(), 1) {
-  check_on_host(ctx.options.method(), space_, !fragments_.stream(), "fragments or delay");
   local_ = this;
   mean_gradient_ = nullptr;  // it would be the mean of drifts
   facts_.period = period_;

@@ -23,7 +23,7 @@ class OneBitAdam final : public Method {
   OneBitAdam(const MethodContext& ctx)
       : freeze_steps_(ctx.options.whole("freeze_steps", 1, kMostSteps)),
         adamw_(state_, StateKind::kShared, Space::host()),
-        mean_(Dense::kOrdered, ctx.options.method(), Space::host()),
+        mean_(Dense::kOrdered, Space::host()),
         // p = b1 m + (1-b1) g + e;  C(p) = (||p||_2 / sqrt(n)) sign(p);  e = p - C(p)
         feedback_(Space::host(), state_, adamw_.m(), kernels::Norm::kRms, [](const StepScalars& s) {
           return kernels::Feedback{.keep = s.beta1, .take = s.one_minus_beta1, .rate = 1};

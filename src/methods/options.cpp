@@ -59,10 +59,10 @@ std::size_t OptionValues::word(const std::string& name,
 
 namespace methods {
 
-void check_on_host(const std::string& method, const Space& space, bool supported,
-                   std::string_view option, std::string_view remedy) {
-  PRIDE_CHECK(supported || space.is_host(), method, ": option ", option,
-              " is not supported on a device; ", remedy, "use tensors in host memory");
+std::string needs_host(const OptionValues& options, std::string_view option,
+                       std::string_view remedy) {
+  return concat(options.method(), ": option ", option, " is not supported on a device; ", remedy,
+                "use tensors in host memory");
 }
 
 }  // namespace methods

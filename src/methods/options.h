@@ -10,8 +10,6 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/space.h"
-
 namespace pride {
 
 using OptionMap = std::map<std::string, std::string>;  // by name
@@ -46,10 +44,10 @@ namespace methods {
 
 inline constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;  // largest value of an option
 
-// Throws InvalidArgument if a space on a device has an option that only the host supports.
-// `remedy`: what helps too, such as "choose native, or ".
-void check_on_host(const std::string& method, const Space& space, bool supported,
-                   std::string_view option, std::string_view remedy = "");
+// For MethodEntry::host_only: names an option's value that needs the host. `remedy`: what helps
+// too, such as "choose native, or ".
+std::string needs_host(const OptionValues& options, std::string_view option,
+                       std::string_view remedy = "");
 
 }  // namespace methods
 }  // namespace pride

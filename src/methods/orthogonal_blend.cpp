@@ -33,6 +33,10 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
+std::int64_t every_option(const OptionValues& options) {
+  return options.whole("every", 1, 1'000'000);
+}
+
 bool names(const std::string& word, const TensorSlot& slot) {
   const std::string& name = slot.spec.name;
   return word[0] == '=' ? name == word.substr(1) : name.find(word) != std::string::npos;
@@ -195,20 +199,23 @@ std::vector<MethodOption> OrthogonalBlend::options(const std::string& matrix_sca
            "matrices divided by its own; or 'rms', 0.2 times the square root of its longer side"}};
 }
 
+std::string OrthogonalBlend::host_only(const OptionValues& options) {
+  const std::int64_t every = every_option(options);
+  return every == 1 ? "" : needs_host(options, concat("every = ", every), "set it to 1, or ");
+}
+
 OrthogonalBlend::OrthogonalBlend(const MethodContext& ctx, StateTable& state, StateKind kind)
     : space_(ctx.space),
       on_device_(ctx.orthogonalise),
       iterations_(static_cast<int>(ctx.options.whole("iterations", 1, 20))),
       orthogonaliser_(iterations_),
-      every_(ctx.options.whole("every", 1, 1'000'000)),
+      every_(every_option(ctx.options)),
       of_tensor_(ctx.layout.tensors().size()),
       faults_(space_.fault_words(of_tensor_.size())),
       blended_(of_tensor_.size(), 0) {
   PRIDE_CHECK(space_.is_host() || on_device_, ctx.options.method(),
               ": on a device set the optimizer's option orthogonalise, which multiplies matrices "
               "there");
-  check_on_host(ctx.options.method(), space_, every_ == 1, concat("every = ", every_),
-                "set it to 1, or ");
   const auto rule = ctx.options.word("matrix_scale", {"none", "fan-in", "rms"});
   const auto matrices =
       matrices_of(ctx.options.method(), ctx.layout, ctx.options.text("not_matrices"));

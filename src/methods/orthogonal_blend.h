@@ -48,6 +48,7 @@ class OrthogonalBlend {
   // them, with the method's default of the last. With every > 1 adds a buffer "factor" of `kind`.
   OrthogonalBlend(const MethodContext& ctx, StateTable& state, StateKind kind);
   static std::vector<MethodOption> options(const std::string& matrix_scale);
+  static std::string host_only(const OptionValues& options);  // MethodEntry::host_only
 
   std::vector<MatrixForm> forms() const;  // by tensor
   bool has(std::size_t tensor) const noexcept { return of_tensor_[tensor] != nullptr; }

@@ -15,6 +15,12 @@
 
 namespace pride::methods {
 
+std::string Quantiser::host_only(const OptionValues& options) {
+  if (options.text("scale") == "l0") return needs_host(options, "scale = l0");
+  if (options.text("rounding") == "stochastic") return needs_host(options, "rounding = stochastic");
+  return "";
+}
+
 Quantiser::Quantiser(const MethodContext& ctx)
     : layout_(ctx.layout),
       scale_(static_cast<Scale>(ctx.options.word("scale", {"l0", "l1", "l2", "max"}))),

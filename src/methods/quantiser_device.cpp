@@ -5,7 +5,6 @@
 #include "codecs/scaled_signs.h"
 #include "methods/dlion.h"
 #include "methods/quantiser.h"
-#include "pride/error.h"
 
 namespace pride::methods {
 namespace {
@@ -20,11 +19,6 @@ Size size_of(Scale scale) {
 std::size_t blocks_of(std::size_t n) { return (n + kScaleBlock - 1) / kScaleBlock; }
 
 }  // namespace
-
-void Quantiser::check_device(const std::string& method, Space& space) const {
-  check_on_host(method, space, scale_ != Scale::kGeometricMean, "scale = l0");
-  check_on_host(method, space, !stochastic_, "rounding = stochastic");
-}
 
 // Copies the sums of all tensors at once, then adds them as measure() does.
 void Quantiser::measure_on_device(Space& space, const StepContext& ctx, const Flat& flat) {

@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "codecs/frame.h"
-#include "device/device_space.h"
-#include "device/no_device.h"
 #include "methods/orthogonal_blend.h"
 #include "methods/vote_weights.h"
 #include "pride/error.h"
@@ -142,17 +140,10 @@ MethodState state_of(std::string_view name, const Layout& layout, const OptionMa
 }
 
 std::string why_host_only(std::string_view name, const OptionMap& options) {
-  if (!method_info(name, 1, options).on_device) return concat(name, " has no kernels for devices");
-  const Layout layout({{"w", {1}}});
-  DeviceSpace space(std::make_shared<NoDevice>());
-  MethodContext ctx{layout, 1, complete_options(name, options), {}, space};
-  ctx.orthogonalise = [](const DeviceMatrices&, void*) {};
-  try {
-    make_method(name, ctx);
-    return "";
-  } catch (const InvalidArgument& e) {
-    return e.what();
-  }
+  const MethodEntry& entry = find(name);
+  const OptionValues all = {complete_options(name, options), std::string(name)};
+  if (!entry.info(1).on_device) return concat(name, " has no kernels for devices");
+  return entry.host_only != nullptr ? entry.host_only(all) : "";
 }
 
 OptionMap complete_options(std::string_view method, const OptionMap& given) {
@@ -183,6 +174,10 @@ std::string methods_with(bool (*property)(const Protocol&)) {
 std::unique_ptr<Method> make_method(std::string_view name, const MethodContext& ctx) {
   MethodContext named = ctx;
   named.options = {ctx.options.values(), std::string(name)};
+  if (!ctx.space.is_host()) {
+    const std::string why = why_host_only(name, ctx.options.values());
+    PRIDE_CHECK(why.empty(), why);
+  }
   return find(name).make(named);
 }
 

@@ -19,6 +19,8 @@ struct MethodEntry {
   MethodInfo (*info)(int world);  // with default options
   // Enters what the options change, unless it is the state. Null: nothing.
   void (*adjust)(const OptionValues& options, MethodInfo& info) = nullptr;
+  // If MethodInfo::on_device: why it needs the host with these options; empty: it does not.
+  std::string (*host_only)(const OptionValues& options) = nullptr;
 };
 
 namespace methods {

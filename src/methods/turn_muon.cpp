@@ -197,6 +197,7 @@ void set_turns(const OptionValues& options, MethodInfo& info) {
 
 }  // namespace
 
-extern const MethodEntry kTurnMuon = {"turn-muon", make<TurnMuon>, turn_info, set_turns};
+extern const MethodEntry kTurnMuon = {"turn-muon", make<TurnMuon>, turn_info, set_turns,
+                                      OrthogonalBlend::host_only};
 
 }  // namespace pride::methods
