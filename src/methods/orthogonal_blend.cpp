@@ -279,6 +279,7 @@ void OrthogonalBlend::begin(std::int64_t step, std::size_t tensor) {
     space_.forget({of_tensor_[tensor]->fault, 1});
   }
   blended_[tensor] = 1;
+  of_tensor_[tensor]->n_released = 0;
 }
 
 void OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
@@ -286,7 +287,6 @@ void OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels
   begin(step, tensor);
   Held& held = *of_tensor_[tensor];
   if (held.u.size() == 0) held.u = FlatBuffer::room(m.size(), space_);
-  held.n_released = 0;
   space_.lion_blend(g, betas, m, held.u.span(), {held.fault, static_cast<std::uint32_t>(tensor)},
                     guard);
   if (!space_.is_host()) {
