@@ -27,12 +27,9 @@ struct MethodInfo {
   double bits_down = 0;
   bool exact_cost = true;   // false: with default options the bytes depend on data or transport
   std::int64_t period = 1;  // steps after which exchanges repeat; bits are means over them
-  std::vector<std::int64_t> exchanging = {0};  // the steps of a period with an exchange, ascending
-  int max_world = 65535;                       // larger worlds are refused
-  std::string growth;      // growth with N of the bytes that a rank sends: "none", "log N", "N"
-  bool on_device = false;  // runs on tensors in a device's memory; other methods need host tensors
-  int state_floats = 0;    // per coordinate, with the given options; some may be bfloat16
-  double state_bytes = 0;  // per coordinate, without the state of servers
+  int max_world = 65535;    // larger worlds are refused
+  std::string growth;       // growth with N of the bytes that a rank sends: "none", "log N", "N"
+  bool on_device = false;   // runs on tensors in a device's memory; other methods need host tensors
   // On a device: bits per coordinate of an exchange that are copied to the host's memory, and from
   // it. A method that packs on the host copies more than it sends.
   double link_bits_up = 0, link_bits_down = 0;
@@ -45,19 +42,31 @@ struct MethodInfo {
 std::vector<std::string> method_names();
 std::string methods_on_devices();  // separated by commas
 
-// Throws InvalidArgument, listing the names, on an unknown name, option or value. REQUIRES: world
-// >= 1.
+// Throws InvalidArgument, listing the names, on an unknown name or option, and on a wrong value of
+// an option that changes MethodInfo. REQUIRES: world >= 1.
 MethodInfo method_info(std::string_view name, int world,
                        const std::map<std::string, std::string>& options = {});
+
+// State of a method per coordinate.
+struct MethodState {
+  int floats = 0;    // some may be bfloat16
+  double bytes = 0;  // without the state of servers
+};
+
+// `layout`: of the whole model. Throws InvalidArgument on an unknown name, option or value.
+MethodState state_of(std::string_view name, const Layout& layout,
+                     const std::map<std::string, std::string>& options = {});
+
+// The number of last steps, in a run of `steps` steps, that no exchange follows, so the common
+// parameters lack them. With fragments, the largest such number of a fragment. Throws as
+// state_of().
+std::int64_t lost_steps(std::string_view name, const Layout& layout,
+                        const std::map<std::string, std::string>& options, std::int64_t steps);
 
 // The reason why the method with these options cannot run on a device; empty: it can. Throws
 // InvalidArgument as method_info() does.
 std::string why_host_only(std::string_view name,
                           const std::map<std::string, std::string>& options = {});
-
-// The number of last steps, in a run of `steps` steps, that no exchange follows, so the common
-// parameters lack them. With fragments, the largest such number of a fragment.
-std::int64_t lost_steps(const MethodInfo& info, std::int64_t steps);
 
 struct CostQuery {
   std::map<std::string, std::string> options = {};  // the method's own; others have their defaults

@@ -123,6 +123,14 @@ std::vector<Floats> StateTable::memory() {
   return all;
 }
 
+std::vector<ConstFloats> StateTable::memory() const {
+  std::vector<ConstFloats> all;
+  for (const Entry& e : entries_) {
+    if (e.is_memory()) all.push_back(e.of(0, flat_size_));
+  }
+  return all;
+}
+
 std::size_t StateTable::n_memory() const noexcept {
   return static_cast<std::size_t>(std::ranges::count_if(entries_, &Entry::is_memory));
 }

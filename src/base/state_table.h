@@ -79,6 +79,7 @@ class StateTable {
   std::vector<Floats> buffers(StateKind kind);
   // State besides parameters that is equal on all ranks: shared buffers that are not kParameters.
   std::vector<Floats> memory();
+  std::vector<ConstFloats> memory() const;
   std::size_t n_memory() const noexcept;
   // The memory of the buffers. Only server state is always in host memory.
   Memory& where() const noexcept { return *memory_; }

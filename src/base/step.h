@@ -156,6 +156,8 @@ struct StepContext : Round {
   std::span<const char> frozen = {};  // by tensor: 1 if it is frozen; empty: none
   float grad_scale = 1;               // global-norm clipping: factor of the mean gradient, at apply
   Memory* memory = &Memory::host();   // of parameters, state and frames
+  bool lean = false;  // virtual workers: encode() frees what apply() does not read, as each worker
+                      // would hold it. Buckets are encoded in order
 
   bool is_unused(std::size_t tensor) const noexcept { return unused[tensor] != 0; }
   bool is_frozen(std::size_t tensor) const noexcept {

@@ -56,7 +56,7 @@ struct Wire {
   std::vector<std::span<const std::byte>> up_body;  // bodies, sent without a copy
   std::vector<std::span<std::byte>> down_body;      // receive buffers of the results' bodies
   ByteBuffer room;                                  // scratch memory of the method: bodies, sums
-  ByteBuffer pending;                               // the server's next state, until settle()
+  ByteBuffer pending;                               // the server's next state, until apply()
   ByteBuffer cells;  // with a device: SharedBits of cells, of the shard that this rank serves
   std::optional<NonFinite> non_finite;  // after encode: this rank's; after exchange: of all ranks
   // The word in `fault` is kNoTensor or the first non-finite tensor; valid after encode().

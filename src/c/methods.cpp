@@ -123,7 +123,7 @@ int pride_method_info(const char* name, int32_t world, pride_method* out) {
     PRIDE_CHECK(world >= 1, "a world of ", world, " ranks");
     info = pride::method_info(&given(name, "name"), world);
     *out = {.struct_size = out->struct_size,
-            .state_floats = info.state_floats,
+            .state_floats = pride::state_of(name, pride::Layout({{"w", {1}}})).floats,
             .name = info.name.c_str(),
             .title = info.title.c_str(),
             .source = info.source.c_str(),

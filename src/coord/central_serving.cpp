@@ -18,7 +18,7 @@ class CentralServing final : public Serving {
       : layout_(run.tensors),
         seed_(run.seed),
         method_(make_method(run.method, {layout_, 1, checked_options(run)})),
-        groups_(checked_groups(run, *method_)),
+        groups_(checked_groups(run)),
         buckets_(make_buckets(layout_, run.bucket_coords, 1,
                               method_->protocol({.central = true}).alignment)),
         rounds_(*method_, buckets_) {}
@@ -61,9 +61,8 @@ class CentralServing final : public Serving {
                 ": this coordinator may have another version");
     return all;
   }
-  static int checked_groups(const RunDescription& run, const Method& method) {
-    MethodInfo info = method_info(run.method, 1);
-    method.describe(info);
+  static int checked_groups(const RunDescription& run) {
+    const MethodInfo info = method_info(run.method, 1, run.options);
     for (std::size_t g = 0; g < run.groups.size(); ++g) {
       complete_group(run.groups[g], info, static_cast<int>(g));
     }

@@ -9,12 +9,16 @@
 #include "methods/dense.h"
 
 #include "methods/encode_signs.h"
-#include "methods/options.h"
 #include "methods/registry.h"
 
 namespace pride::methods {
-Dense dense_option(const std::string& method, const MethodContext& ctx) {
-  return static_cast<Dense>(word_option(method, ctx, "dense", {"ordered", "native", "bf16"}));
+Dense dense_option(const OptionValues& options) {
+  return static_cast<Dense>(options.word("dense", {"ordered", "native", "bf16"}));
+}
+
+std::string dense_host_only(const OptionValues& options) {
+  if (dense_option(options) != Dense::kBf16) return "";
+  return needs_host(options, "dense = bf16", "choose ordered or native, or ");
 }
 
 MethodInfo dense_info(std::string title, std::string source) {
@@ -35,8 +39,8 @@ MethodInfo dense_info(std::string title, std::string source) {
 
 extern const MethodEntry kAdamW = {
     "adamw",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return std::make_unique<DenseMethod<rules::AdamW>>(name, ctx, ctx.space);
+    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return std::make_unique<DenseMethod<rules::AdamW>>(ctx, ctx.space);
     },
     [](int) {
       MethodInfo info = dense_info("AdamW on the mean gradient",
@@ -47,13 +51,14 @@ extern const MethodEntry kAdamW = {
       info.default_beta2 = 0.999;
       info.default_eps = 1e-8;
       return info;
-    }};
+    },
+    nullptr, dense_host_only};
 
 extern const MethodEntry kLion = {
     "lion",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return std::make_unique<DenseMethod<rules::Lion>>(name, ctx, ctx.space,
-                                                        momentum_option(name, ctx));
+    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return std::make_unique<DenseMethod<rules::Lion>>(ctx, ctx.space,
+                                                        momentum_option(ctx.options));
     },
     [](int) {
       MethodInfo info = dense_info(
@@ -64,13 +69,14 @@ extern const MethodEntry kLion = {
       info.default_beta2 = 0.99;
       info.options.push_back(momentum_option_info());
       return info;
-    }};
+    },
+    nullptr, dense_host_only};
 
 extern const MethodEntry kSgdm = {
     "sgdm",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return std::make_unique<DenseMethod<rules::SgdMomentum>>(
-          name, ctx, ctx.space, yes_no_option(name, ctx, "nesterov"));
+    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return std::make_unique<DenseMethod<rules::SgdMomentum>>(ctx, ctx.space,
+                                                               ctx.options.yes_no("nesterov"));
     },
     [](int) {
       MethodInfo info = dense_info("SGD with momentum on the mean gradient",
@@ -79,6 +85,7 @@ extern const MethodEntry kSgdm = {
       info.default_beta1 = 0.9;
       info.options.push_back({"nesterov", "no", "'yes': Nesterov's momentum"});
       return info;
-    }};
+    },
+    nullptr, dense_host_only};
 
 }  // namespace pride::methods

@@ -9,7 +9,8 @@
 namespace pride::methods {
 
 // Option `dense`.
-Dense dense_option(const std::string& method, const MethodContext& ctx);
+Dense dense_option(const OptionValues& options);
+std::string dense_host_only(const OptionValues& options);  // MethodEntry::host_only
 MethodInfo dense_info(std::string title, std::string source);
 
 // g = mean of the ranks' gradients;  x = the rule's step for g
@@ -17,13 +18,13 @@ template <typename Rule>
 class DenseMethod : public Method {
  public:
   template <typename... RuleArgs>
-  DenseMethod(const std::string& name, const MethodContext& ctx, RuleArgs&&... args)
-      : mean_(dense_option(name, ctx), name, ctx.space),
-        rule_(state_, StateKind::kShared, args...) {}
+  DenseMethod(const MethodContext& ctx, RuleArgs&&... args)
+      : mean_(dense_option(ctx.options), ctx.space), rule_(state_, StateKind::kShared, args...) {
+    mean_gradient_ = &mean_;
+  }
 
   Protocol protocol(const Round& round) const override {
-    return {.mean_gradient = true,
-            .most_votes = round.central ? DenseMean::kMostVotes : 0,
+    return {.most_votes = round.central ? DenseMean::kMostVotes : 0,
             .replays = true,
             .same_apply = true,
             .keeps_gradient = mean_.sends_from_gradient()};
@@ -40,10 +41,6 @@ class DenseMethod : public Method {
   }
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
     mean_.apply(b, flight, ctx, rule_, x);
-  }
-  void visit_mean_gradient(const Bucket& b, const Flight& flight,
-                           const VisitBlock& visit) const override {
-    mean_.visit(b, flight, visit);
   }
 
  protected:

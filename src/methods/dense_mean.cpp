@@ -7,9 +7,7 @@
 #include <cmath>
 
 #include "kernels/kernels.h"
-#include "methods/options.h"
 #include "pride/bf16.h"
-#include "pride/error.h"
 
 namespace pride::methods {
 namespace {
@@ -185,12 +183,6 @@ void serve_mean(const Shard& shard, const Ballots& up, const Round& round, Reply
 
 }  // namespace
 
-DenseMean::DenseMean(Dense kind, const std::string& method, Space& space)
-    : kind_(kind), space_(space) {
-  check_on_host(method, space, kind != Dense::kBf16, "dense = bf16",
-                "choose ordered or native, or ");
-}
-
 std::vector<Part> DenseMean::parts(const Bucket& bucket, bool central) const {
   const bool narrow = kind_ == Dense::kBf16;
   const std::size_t width = kind_ == Dense::kNative ? 0 : narrow ? sizeof(BFloat16) : sizeof(float);
@@ -306,8 +298,7 @@ std::span<const float> DenseMean::mean_of(const Bucket& bucket, const Flight& fl
   return widened(numbers<BFloat16>(all).subspan(first, n), block);
 }
 
-void DenseMean::visit(const Bucket& bucket, const Flight& flight,
-                      const Method::VisitBlock& visit) const {
+void DenseMean::visit(const Bucket& bucket, const Flight& flight, const VisitBlock& visit) const {
   alignas(64) Chunk block;
   for (std::size_t at = bucket.begin; at < bucket.end; at += kChunk) {
     visit(mean_of(bucket, flight, at, std::min(kChunk, bucket.end - at), block));

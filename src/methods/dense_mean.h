@@ -4,9 +4,8 @@
 #pragma once
 
 #include <limits>
-#include <string>
 
-#include "methods/method.h"
+#include "methods/mean_gradient.h"
 #include "rules/rule.h"
 
 namespace pride::methods {
@@ -18,10 +17,10 @@ namespace pride::methods {
 // It sums in double if votes are weighted or if the sum overflows.
 enum class Dense { kOrdered, kNative, kBf16 };
 
-class DenseMean {
+class DenseMean final : public MeanGradient {
  public:
-  // Throws InvalidArgument, naming the method, if the space cannot compute this mean.
-  DenseMean(Dense kind, const std::string& method, Space& space);
+  // kBf16 needs the host.
+  DenseMean(Dense kind, Space& space) : kind_(kind), space_(space) {}
 
   // True if frames may lie in the gradient's own memory.
   bool sends_from_gradient() const noexcept { return kind_ == Dense::kOrdered; }
@@ -33,7 +32,7 @@ class DenseMean {
   void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const;
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const;
-  void visit(const Bucket& bucket, const Flight& flight, const Method::VisitBlock& visit) const;
+  void visit(const Bucket& bucket, const Flight& flight, const VisitBlock& visit) const override;
 
   // Makes the rule's step for the mean gradient; a tensor that no rank uses only decays.
   void apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx, rules::Rule& rule,

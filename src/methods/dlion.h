@@ -12,7 +12,7 @@ namespace pride::methods {
 enum class Tie { kHash, kZero };
 
 // Option `tie`, and its declaration.
-Tie tie_option(const std::string& method, const MethodContext& ctx);
+Tie tie_option(const OptionValues& options);
 MethodOption tie_option_info(std::string tied);
 
 // Server: the majority of frames of signs. `matrices`: as in apply_vote().
@@ -24,7 +24,22 @@ void serve_vote(const Shard& shard, const Ballots& up, const Round& round, Tie t
 void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte>& vote,
                 const StepContext& ctx, View x, const OrthogonalBlend* matrices = nullptr);
 
-// dlion-muon, under the name of another method in errors.
-std::unique_ptr<SignMethod> make_muon_vote(const std::string& name, const MethodContext& ctx);
+// dlion-vote, dlion-muon and signum-vote.
+class SignVote : public SignMethod {
+ public:
+  SignVote(const MethodContext& ctx, BlendOf blend, bool muon)
+      : SignMethod(ctx, blend, muon), tie_(tie_option(ctx.options)) {}
+
+  Protocol protocol(const Round& round) const override;
+  void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override;
+  void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
+
+ private:
+  FrameKind results(int votes, Route route) const override;
+
+  Tie tie_;
+};
 
 }  // namespace pride::methods

@@ -7,7 +7,6 @@
 //           32-bit words or as bit planes. Weight decay is decoupled.
 #include <algorithm>
 
-#include "methods/options.h"
 #include "methods/registry.h"
 #include "methods/sign_counts.h"
 
@@ -45,10 +44,10 @@ void apply_average(Space& space, const Shard& shard, const CountView<const std::
 template <BlendOf kBlend, bool kMuon>
 class DistributedLionAverage final : public SignMethod {
  public:
-  DistributedLionAverage(const std::string& name, const MethodContext& ctx)
-      : SignMethod(name, ctx, kBlend, kMuon),
-        counts_(word_option(name, ctx, "counts", {"packed", "planes"}) == 1 ? CountForm::kPlanes
-                                                                            : CountForm::kPacked) {}
+  DistributedLionAverage(const MethodContext& ctx)
+      : SignMethod(ctx, kBlend, kMuon),
+        counts_(ctx.options.word("counts", {"packed", "planes"}) == 1 ? CountForm::kPlanes
+                                                                      : CountForm::kPacked) {}
 
   Protocol protocol(const Round&) const override { return signs_protocol(kMaxWorld); }
   FrameKind results(int votes, Route route) const override {
@@ -88,7 +87,8 @@ class DistributedLionAverage final : public SignMethod {
 extern const MethodEntry kDistributedLionAverage = {
     "dlion-avg", make<DistributedLionAverage<lion_blend, false>>, info_of<dlion_info, true>};
 extern const MethodEntry kDistributedMuonAverage = {
-    "dlion-muon-avg", make<DistributedLionAverage<lion_blend, true>>, info_of<muon_info, true>};
+    "dlion-muon-avg", make<DistributedLionAverage<lion_blend, true>>, info_of<muon_info, true>,
+    nullptr, OrthogonalBlend::host_only};
 extern const MethodEntry kSignumAverage = {
     "signum-avg", make<DistributedLionAverage<signum_blend, false>>, info_of<signum_info, true>};
 

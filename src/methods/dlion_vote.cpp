@@ -55,63 +55,58 @@ void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte
   }
 }
 
+Protocol SignVote::protocol(const Round&) const { return signs_protocol(); }
+
+FrameKind SignVote::results(int, Route) const { return vote_frames(tie_ == Tie::kZero); }
+
+// Worker i: delta_i = sign(beta1 m_i + (1-beta1) g_i);  m_i = beta2 m_i + (1-beta2) g_i
+void SignVote::encode(const Bucket&, const StepContext& ctx, Flight& flight) {
+  encode_signs(ctx, flight);
+  const bool one_sign = ctx.voters == 1 && ctx.weights.empty();  // which never ties
+  if (tie_ == Tie::kZero || one_sign) return;
+  send_cells(space_, flight.parts[0].shards, ctx, orthogonal(), flight.wire(0));
+}
+
+// Server: Delta = sign(sum of delta_i), with weights and of nodes' counts, too
+void SignVote::serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
+                     Reply& reply) const {
+  if (reply.stage == Stage::kPartial) return count_node(shard, up, round, reply);
+  if (up.stage == Stage::kUp && up.weights.empty()) {
+    return serve_vote(shard, up, round, tie_, reply.head, orthogonal());
+  }
+  SignCounts(shard, up, round.votes(), node_votes(round))
+      .write_vote(round, tie_, reply.head, orthogonal());
+}
+
+// All workers: x = (1 - lr wd) x - lr Delta
+void SignVote::apply(const Bucket&, const Flight& flight, const StepContext& ctx, View x) {
+  bring_results(flight);
+  for (std::size_t j = 0; const Shard& shard : flight.parts[0].shards) {
+    const auto* result = flight.wire(0).down[j++].span().data();
+    apply_vote(space_, shard, VoteView(result, shard, tie_ == Tie::kZero), ctx, x, orthogonal());
+  }
+}
+
 namespace {
 
 template <BlendOf kBlend, bool kMuon>
-class DistributedLionVote final : public SignMethod {
- public:
-  DistributedLionVote(const std::string& name, const MethodContext& ctx)
-      : SignMethod(name, ctx, kBlend, kMuon), tie_(tie_option(name, ctx)) {}
+std::unique_ptr<Method> make_vote(const MethodContext& ctx) {
+  return std::make_unique<SignVote>(ctx, kBlend, kMuon);
+}
 
-  Protocol protocol(const Round&) const override { return signs_protocol(); }
-  FrameKind results(int, Route) const override { return vote_frames(tie_ == Tie::kZero); }
-  void describe(MethodInfo& info) const override {
-    if (tie_ == Tie::kZero) info.link_bits_down = 2;
-  }
-
-  // Worker i: delta_i = sign(beta1 m_i + (1-beta1) g_i);  m_i = beta2 m_i + (1-beta2) g_i
-  void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
-    encode_signs(ctx, flight);
-    const bool one_sign = ctx.voters == 1 && ctx.weights.empty();  // which never ties
-    if (tie_ == Tie::kZero || one_sign) return;
-    send_cells(space_, flight.parts[0].shards, ctx, orthogonal(), flight.wire(0));
-  }
-
-  // Server: Delta = sign(sum of delta_i), with weights and of nodes' counts, too
-  void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
-             Reply& reply) const override {
-    if (reply.stage == Stage::kPartial) return count_node(shard, up, round, reply);
-    if (up.stage == Stage::kUp && up.weights.empty()) {
-      return serve_vote(shard, up, round, tie_, reply.head, orthogonal());
-    }
-    SignCounts(shard, up, round.votes(), node_votes(round))
-        .write_vote(round, tie_, reply.head, orthogonal());
-  }
-
-  // All workers: x = (1 - lr wd) x - lr Delta
-  void apply(const Bucket&, const Flight& flight, const StepContext& ctx, View x) override {
-    bring_results(flight);
-    for (std::size_t j = 0; const Shard& shard : flight.parts[0].shards) {
-      const auto* result = flight.wire(0).down[j++].span().data();
-      apply_vote(space_, shard, VoteView(result, shard, tie_ == Tie::kZero), ctx, x, orthogonal());
-    }
-  }
-
- private:
-  Tie tie_;
-};
+// The device copies two bits per coordinate of a ternary result.
+void set_tie(const OptionValues& options, MethodInfo& info) {
+  if (tie_option(options) == Tie::kZero) info.link_bits_down = 2;
+}
 
 }  // namespace
 
-std::unique_ptr<SignMethod> make_muon_vote(const std::string& name, const MethodContext& ctx) {
-  return std::make_unique<DistributedLionVote<lion_blend, true>>(name, ctx);
-}
-
-extern const MethodEntry kDistributedLionVote = {
-    "dlion-vote", make<DistributedLionVote<lion_blend, false>>, info_of<dlion_info, false>};
-extern const MethodEntry kDistributedMuonVote = {
-    "dlion-muon", make<DistributedLionVote<lion_blend, true>>, info_of<muon_info, false>};
-extern const MethodEntry kSignumVote = {
-    "signum-vote", make<DistributedLionVote<signum_blend, false>>, info_of<signum_info, false>};
+extern const MethodEntry kDistributedLionVote = {"dlion-vote", make_vote<lion_blend, false>,
+                                                 info_of<dlion_info, false>, set_tie};
+extern const MethodEntry kDistributedMuonVote = {"dlion-muon", make_vote<lion_blend, true>,
+                                                 info_of<muon_info, false>, set_tie,
+                                                 OrthogonalBlend::host_only};
+extern const MethodEntry kSignumVote = {"signum-vote", make_vote<signum_blend, false>,
+                                        info_of<signum_info, false>, set_tie};
 
 }  // namespace pride::methods

@@ -2,15 +2,14 @@
 #include "methods/encode_signs.h"
 
 #include "codecs/signs.h"
-#include "methods/options.h"
 #include "methods/zeros.h"
 
 namespace pride::methods {
 
-DType momentum_option(const std::string& method, const MethodContext& ctx) {
+DType momentum_option(const OptionValues& options) {
   const char* const option = "momentum_dtype";
-  if (!ctx.options.contains(option)) return DType::kFloat32;  // an outer step lacks the option
-  const bool wide = word_option(method, ctx, option, {"float32", "bfloat16"}) == 0;
+  if (!options.has(option)) return DType::kFloat32;  // an outer step lacks the option
+  const bool wide = options.word(option, {"float32", "bfloat16"}) == 0;
   return wide ? DType::kFloat32 : DType::kBFloat16;
 }
 
@@ -43,6 +42,7 @@ void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad
       const auto zeros = zeros_of(ctx, p, step_scale(matrices, p.tensor));
       if (matrices != nullptr && matrices->has(p.tensor)) {
         matrices->encode(p, zeros, signs, fault);
+        if (ctx.lean) matrices->release(p);
       } else {
         space.lion_sign_update(grad.of(p), blend(ctx.scalars_of(p)), zeros, m.of(p.begin, p.n()),
                                signs, fault);

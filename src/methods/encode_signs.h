@@ -13,7 +13,7 @@ using BlendOf = kernels::Blend (*)(const StepScalars&);
 kernels::Blend lion_blend(const StepScalars& s);
 
 // Option `momentum_dtype`, and its declaration.
-DType momentum_option(const std::string& method, const MethodContext& ctx);
+DType momentum_option(const OptionValues& options);
 MethodOption momentum_option_info();
 
 // A voted step of the tensor, in learning rates. `matrices`: null: none.

@@ -123,10 +123,6 @@ void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const Round& ro
   }
 }
 
-void ErrorFeedback::settle(const Shard& shard, std::span<const float> pending) {
-  std::ranges::copy(pending, server_error_.span().subspan(shard.begin).begin());
-}
-
 // A frame for kernels to read; its unused bits stay on the host.
 ScaledSignView<const std::byte> ErrorFeedback::brought(const ByteBuffer& frame,
                                                        const Shard& shard) const {
@@ -140,6 +136,8 @@ ScaledSignView<const std::byte> ErrorFeedback::brought(const ByteBuffer& frame,
 void ErrorFeedback::apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx,
                           View x, const StepBlock& step) {
   const Wire& wire = flight.wire(0);
+  const Shard& served = bucket.shards[static_cast<std::size_t>(ctx.rank)];
+  std::ranges::copy(wire.pending.floats(), server_error_.span().subspan(served.begin).begin());
   space_.begin_frames();
   for (const ByteBuffer* block : {&wire.up_block, &wire.down_block}) {
     space_.bring_block(block->span());

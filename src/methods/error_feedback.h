@@ -27,7 +27,6 @@ class ErrorFeedback {
   std::vector<Part> parts(const Bucket& bucket) const;
   void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const;
   void serve(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
-  void settle(const Shard& shard, std::span<const float> pending);
 
   // The method's step for the Delta of a block; on a device for all blocks of a piece at once. m is
   // the feedback's new momentum; m and x have block.n() floats. Not called for a tensor that no
@@ -39,7 +38,7 @@ class ErrorFeedback {
   using StepBlock = std::function<void(const ScaleBlock& block, const Delta& delta,
                                        const StepScalars& s, std::span<float> m, Floats x)>;
   void apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx, View x,
-             const StepBlock& step);
+             const StepBlock& step);  // and commits the server's state
 
  private:
   ScaledSignView<const std::byte> brought(const ByteBuffer& frame, const Shard& shard) const;

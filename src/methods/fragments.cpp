@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <sstream>
 
-#include "methods/options.h"
 #include "pride/error.h"
 
 namespace pride::methods {
@@ -36,14 +35,18 @@ std::vector<MethodOption> Fragments::options() {
            "with them (above 0: 2 floats of state)"}};
 }
 
-Fragments::Fragments(const std::string& name, const MethodContext& ctx, std::int64_t period,
-                     StateTable& state)
+std::string Fragments::host_only(const OptionValues& options) {
+  if (options.text("fragments") == "1" && options.text("delay") == "0") return "";
+  return needs_host(options, "fragments or delay");
+}
+
+Fragments::Fragments(const MethodContext& ctx, std::int64_t period, StateTable& state)
     : space_(ctx.space),
       period_(period),
-      delay_(whole_option(name, ctx, "delay", 0, period - 1)),
+      delay_(ctx.options.whole("delay", 0, period - 1)),
       end_(ctx.layout.flat_size()) {
-  const auto n = static_cast<std::size_t>(
-      whole_option(name, ctx, "fragments", 1, std::min(period, kMostFragments)));
+  const auto n =
+      static_cast<std::size_t>(ctx.options.whole("fragments", 1, std::min(period, kMostFragments)));
   for (std::size_t f = 0; f < n; ++f) {
     first_coords_.push_back(cut(ctx.layout, f, n));
     steps_.push_back(static_cast<std::int64_t>(f + 1) * period / static_cast<std::int64_t>(n) - 1);

@@ -23,10 +23,10 @@ namespace pride::methods {
 class Fragments {
  public:
   static std::vector<MethodOption> options();
+  static std::string host_only(const OptionValues& options);  // MethodEntry::host_only
 
   // Throws InvalidArgument, naming the method, on bad options. Adds its buffers to the table.
-  Fragments(const std::string& name, const MethodContext& ctx, std::int64_t period,
-            StateTable& state);
+  Fragments(const MethodContext& ctx, std::int64_t period, StateTable& state);
   Fragments(const Fragments&) = delete;
   Fragments& operator=(const Fragments&) = delete;
 

@@ -17,7 +17,6 @@
 #include "codecs/levels.h"
 #include "codecs/scaled_signs.h"
 #include "methods/choose_tensors.h"
-#include "methods/options.h"
 #include "methods/registry.h"
 #include "methods/zeros.h"
 #include "pride/error.h"
@@ -50,20 +49,21 @@ std::size_t LionCub::width_of(Sum type) {
   return type == Sum::kInt8 ? 1 : type == Sum::kInt16 ? 2 : 4;
 }
 
-LionCub::LionCub(const std::string& name, const MethodContext& ctx)
+LionCub::LionCub(const MethodContext& ctx)
     : layout_(ctx.layout),
       space_(ctx.space),
-      tie_(tie_option(name, ctx)),
-      route_(
-          static_cast<RouteChoice>(word_option(name, ctx, "route", {"auto", "sharded", "native"}))),
-      quantiser_(name, ctx),
-      bits_(static_cast<int>(whole_option(name, ctx, "bits", 1, kernels::kMaxLevelBits))),
-      sync_(ctx.layout, choose_tensors(name + ": option sync", ctx.layout, ctx.options.at("sync")),
-            SyncSchedule(name, ctx), value_format(name, ctx.options.at("sync_format"))),
+      tie_(tie_option(ctx.options)),
+      route_(static_cast<RouteChoice>(ctx.options.word("route", {"auto", "sharded", "native"}))),
+      quantiser_(ctx),
+      bits_(static_cast<int>(ctx.options.whole("bits", 1, kernels::kMaxLevelBits))),
+      sync_(ctx.layout,
+            choose_tensors(ctx.options.method() + ": option sync", ctx.layout,
+                           ctx.options.text("sync")),
+            SyncSchedule(ctx.options),
+            value_format(ctx.options.method(), ctx.options.text("sync_format"))),
       m_(state_.add("m", StateKind::kLocal)) {
-  check_device(name);
-  if (!yes_no_option(name, ctx, "feedback")) return;
-  PRIDE_CHECK(bits_ > 1, name,
+  if (!ctx.options.yes_no("feedback")) return;
+  PRIDE_CHECK(bits_ > 1, ctx.options.method(),
               ": option feedback = yes with bits = 1: a sign has no scale "
               "that the error could be measured in; choose bits = 2 or more, or signsgd-ef");
   e_ = &state_.add("e", StateKind::kLocal);

@@ -14,7 +14,7 @@ namespace pride::methods {
 class LionCub final : public Method {
  public:
   // Throws InvalidArgument, naming the method, on invalid options.
-  LionCub(const std::string& name, const MethodContext& ctx);
+  LionCub(const MethodContext& ctx);
 
   Protocol protocol(const Round& round) const override;
   std::vector<Part> parts(const Bucket& b, const Round& round) const override;
@@ -32,7 +32,6 @@ class LionCub final : public Method {
   // Votes, without the other parts.
   std::vector<Part> vote_parts(const Bucket& b, int voters) const;
 
-  void check_device(const std::string& name) const;
   void encode_on_device(const Bucket& b, const StepContext& ctx, Flight& flight);
   void levels_on_device(const Bucket& b, const StepContext& ctx, Flight& flight);
   static std::size_t width_of(Sum type);

@@ -4,17 +4,8 @@
 
 #include "codecs/levels.h"
 #include "methods/lion_cub.h"
-#include "methods/options.h"
-#include "pride/error.h"
 
 namespace pride::methods {
-
-void LionCub::check_device(const std::string& name) const {
-  if (space_.is_host()) return;
-  quantiser_.check_device(name, space_);
-  check_on_host(name, space_, sync_.empty() || sync_.format().kind == ValueFormat::Kind::kLevels,
-                "sync_format = fp32 or bf16", "choose a number of bits, or ");
-}
 
 void LionCub::encode_on_device(const Bucket& b, const StepContext& ctx, Flight& flight) {
   space_.begin_frames();

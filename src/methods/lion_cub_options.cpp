@@ -16,13 +16,21 @@ namespace {
 constexpr const char *kSyncSchedule = "even", *kSyncDoubling = "16";
 
 // Throws InvalidArgument if there is a schedule but nothing to synchronise.
-void check_sync(const std::string& name, const MethodContext& ctx) {
+void check_sync(const OptionValues& options) {
   for (const auto& [option, unset] :
        {std::pair{"sync_schedule", kSyncSchedule}, {"sync_doubling", kSyncDoubling}}) {
-    const std::string& value = ctx.options.at(option);
-    PRIDE_CHECK(ctx.options.at("sync") != "none" || value == unset, name, ": option ", option,
-                " = '", value, "' with sync = 'none': no momentum is synchronised");
+    const std::string& value = options.text(option);
+    PRIDE_CHECK(options.text("sync") != "none" || value == unset, options.method(), ": option ",
+                option, " = '", value, "' with sync = 'none': no momentum is synchronised");
   }
+}
+
+std::string lion_cub_host_only(const OptionValues& options) {
+  const std::string quantiser = Quantiser::host_only(options);
+  const ValueFormat format = value_format(options.method(), options.text("sync_format"));
+  const bool levels = format.kind == ValueFormat::Kind::kLevels;
+  if (!quantiser.empty() || levels || options.text("sync") == "none") return quantiser;
+  return needs_host(options, "sync_format = fp32 or bf16", "choose a number of bits, or ");
 }
 
 MethodInfo lion_cub_info(int) {
@@ -70,12 +78,11 @@ MethodInfo lion_cub_info(int) {
 
 }  // namespace
 
-extern const MethodEntry kLionCub = {
-    "lion-cub",
-    [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-      check_sync(name, ctx);
-      return std::make_unique<LionCub>(name, ctx);
-    },
-    lion_cub_info};
+extern const MethodEntry kLionCub = {"lion-cub",
+                                     [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+                                       check_sync(ctx.options);
+                                       return std::make_unique<LionCub>(ctx);
+                                     },
+                                     lion_cub_info, nullptr, lion_cub_host_only};
 
 }  // namespace pride::methods

@@ -6,11 +6,21 @@
 
 namespace pride::methods {
 
-View LocalSteps::begin(View x) {
+void LocalSteps::begin(ConstView x) {
   fault_step_ = -1;
   std::ranges::fill(handed_over_, -1);  // set by a step that failed and is repeated
   copy_to_common(x, held_);
-  return {.flat = common_.span(), .memory = &space_};
+}
+
+ConstView LocalSteps::common(View x, std::vector<ParameterPlace>& room) const {
+  if (held_ == layout_.tensors().size()) return {.flat = common_.span(), .memory = &space_};
+  room.clear();
+  for (std::size_t t = 0; t < layout_.tensors().size(); ++t) {
+    const TensorSlot& slot = layout_.tensors()[t];
+    room.push_back({x.f32(t, slot.offset, slot.offset + slot.n), slot.offset});
+    if (t < held_) room.back().values = common_.span().subspan(slot.offset, slot.n);
+  }
+  return {.places = room.data(), .memory = x.memory};
 }
 
 // Copies the tensors from `first` on.

@@ -108,13 +108,27 @@ MethodInfo info_of(const LocalForm& form, int world) {
   return info;
 }
 
+void set_period(const LocalForm& form, const OptionValues& options, MethodInfo& info) {
+  if (form.outer->adjust != nullptr) form.outer->adjust(options, info);
+  info.period = period_option(options);
+  set_defaults(local_rule(options), info);
+}
+
+std::string local_host_only(const LocalForm& form, const OptionValues& options) {
+  const std::string outer =
+      form.outer->host_only != nullptr ? form.outer->host_only(options) : std::string();
+  return outer.empty() ? Fragments::host_only(options) : outer;
+}
+
 template <const LocalForm& form>
 constexpr MethodEntry entry_of() {
   return {form.name,
-          [](const std::string& name, const MethodContext& ctx) -> std::unique_ptr<Method> {
-            return std::make_unique<LocalSteps>(name, ctx, form.outer->make(name, ctx), form.kind);
+          [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+            return std::make_unique<LocalSteps>(ctx, form.outer->make(ctx), form.kind);
           },
-          [](int world) { return info_of(form, world); }};
+          [](int world) { return info_of(form, world); },
+          [](const OptionValues& options, MethodInfo& info) { set_period(form, options, info); },
+          [](const OptionValues& options) { return local_host_only(form, options); }};
 }
 
 }  // namespace

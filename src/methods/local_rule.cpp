@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "methods/muon_rule.h"
-#include "methods/options.h"
 
 namespace pride::methods {
 namespace {
@@ -25,20 +24,20 @@ constexpr const char* kMomentum = "local_momentum";
 constexpr std::array<std::pair<const char*, const char*>, 3> kMuonOptions = {
     {{kMomentum, "momentum"}, {"not_matrices", "not_matrices"}, {"fused", "fused"}}};
 
-std::unique_ptr<rules::Rule> make_muon(const std::string& name, const MethodContext& ctx,
-                                       StateTable& state) {
-  MethodContext own{ctx.layout, ctx.world, {}, ctx.nodes, ctx.space, ctx.orthogonalise};
+std::unique_ptr<rules::Rule> make_muon(const MethodContext& ctx, StateTable& state) {
+  MethodContext own{ctx.layout, ctx.world, {{}, ctx.options.method()},
+                    ctx.nodes,  ctx.space, ctx.orthogonalise};
   for (const MethodOption& option : MuonRule::options()) {
-    own.options[option.name] = option.default_value;
+    own.options.set(option.name, option.default_value);
   }
-  for (const auto& [here, there] : kMuonOptions) own.options[here] = ctx.options.at(here);
-  return std::make_unique<MuonRule>(state, StateKind::kLocal, name, own, kMomentum);
+  for (const auto& [here, there] : kMuonOptions) own.options.set(here, ctx.options.text(here));
+  return std::make_unique<MuonRule>(state, StateKind::kLocal, own, kMomentum);
 }
 
 }  // namespace
 
-LocalRule local_rule(const std::string& name, const MethodContext& ctx) {
-  return static_cast<LocalRule>(word_option(name, ctx, "local", {"lion", "adamw", "sgdm", "muon"}));
+LocalRule local_rule(const OptionValues& options) {
+  return static_cast<LocalRule>(options.word("local", {"lion", "adamw", "sgdm", "muon"}));
 }
 
 void set_defaults(LocalRule rule, MethodInfo& info) {
@@ -62,21 +61,21 @@ std::vector<MethodOption> local_muon_options() {
   return options;
 }
 
-std::map<std::string, std::string> muon_options(const std::map<std::string, std::string>& all) {
-  std::map<std::string, std::string> options;
+OptionMap muon_options(const OptionMap& all) {
+  OptionMap options;
   for (const auto& [here, there] : kMuonOptions) options[there] = all.at(here);
   return options;
 }
 
-std::unique_ptr<rules::Rule> make_local_rule(LocalRule rule, const std::string& name,
-                                             const MethodContext& ctx, StateTable& state) {
+std::unique_ptr<rules::Rule> make_local_rule(LocalRule rule, const MethodContext& ctx,
+                                             StateTable& state) {
   switch (rule) {
     case LocalRule::kLion:
       return std::make_unique<rules::Lion>(state, StateKind::kLocal, ctx.space);
     case LocalRule::kAdamW:
       return std::make_unique<rules::AdamW>(state, StateKind::kLocal, ctx.space);
     case LocalRule::kMuon:
-      return make_muon(name, ctx, state);
+      return make_muon(ctx, state);
     case LocalRule::kSgdm:
       break;
   }

@@ -15,7 +15,7 @@ namespace pride::methods {
 enum class LocalRule { kLion, kAdamW, kSgdm, kMuon };
 
 // The option `local`. Throws InvalidArgument, naming the method, on another value.
-LocalRule local_rule(const std::string& name, const MethodContext& ctx);
+LocalRule local_rule(const OptionValues& options);
 
 void set_defaults(LocalRule rule, MethodInfo& info);
 
@@ -23,9 +23,9 @@ void set_defaults(LocalRule rule, MethodInfo& info);
 std::vector<MethodOption> local_muon_options();
 
 // The same options by their names in the method `muon`, with the values that `all` has for them.
-std::map<std::string, std::string> muon_options(const std::map<std::string, std::string>& all);
+OptionMap muon_options(const OptionMap& all);
 
-std::unique_ptr<rules::Rule> make_local_rule(LocalRule rule, const std::string& name,
-                                             const MethodContext& ctx, StateTable& state);
+std::unique_ptr<rules::Rule> make_local_rule(LocalRule rule, const MethodContext& ctx,
+                                             StateTable& state);
 
 }  // namespace pride::methods

@@ -17,8 +17,6 @@
 #include <algorithm>
 
 #include "base/power.h"
-#include "methods/local_rule.h"
-#include "methods/options.h"
 #include "pride/error.h"
 
 namespace pride::methods {
@@ -27,11 +25,11 @@ namespace {
 constexpr std::int64_t kLongestPeriod = 100'000;
 constexpr double kMostRate = 1e6;
 
-StepScalars betas_of(const std::string& name, const MethodContext& ctx) {
+StepScalars betas_of(const OptionValues& options) {
   const auto beta = [&](const char* option) {
-    if (!ctx.options.contains(option)) return 0.0;
-    const double value = number_option(name, ctx, option, 0, 1);
-    PRIDE_CHECK(value < 1, name, ": option ", option, " = '", ctx.options.at(option),
+    if (!options.has(option)) return 0.0;
+    const double value = options.number(option, 0, 1);
+    PRIDE_CHECK(value < 1, options.method(), ": option ", option, " = '", options.text(option),
                 "': must be below 1, or no drift enters the momentum");
     return value;
   };
@@ -65,28 +63,42 @@ void for_pieces(const Bucket& b, const Body& body) {
 
 }  // namespace
 
-LocalSteps::LocalSteps(const std::string& name, const MethodContext& ctx,
-                       std::unique_ptr<Method> outer, OuterStep kind)
-    : layout_(ctx.layout),
+std::int64_t period_option(const OptionValues& options) {
+  return options.whole("h", 1, kLongestPeriod);
+}
+
+LocalSteps::LocalSteps(const MethodContext& ctx, std::unique_ptr<Method> outer, OuterStep kind)
+    : Method(*outer),
+      layout_(ctx.layout),
       space_(ctx.space),
-      name_(name),
-      period_(whole_option(name, ctx, "h", 1, kLongestPeriod)),
+      period_(period_option(ctx.options)),
       kind_(kind),
-      outer_lr_(number_option(name, ctx, "outer_lr", 0, kMostRate)),
-      outer_betas_(betas_of(name, ctx)),
+      outer_lr_(ctx.options.number("outer_lr", 0, kMostRate)),
+      outer_betas_(betas_of(ctx.options)),
       outer_(std::move(outer)),
-      local_(local_rule(name, ctx)),
-      feedback_(static_cast<float>(number_option(name, ctx, "drift_feedback", 0, 1))),
-      common_(add_common(outer_->state())),
-      drift_(add_drift(outer_->state())),
-      rest_(feedback_ > 0 ? &outer_->state().add("rest", StateKind::kLocal) : nullptr),
-      fragments_(name, ctx, period_, outer_->state()),
-      rule_(make_local_rule(local_, name, ctx, named_local(outer_->state()))),
+      feedback_(static_cast<float>(ctx.options.number("drift_feedback", 0, 1))),
+      common_(add_common(state_)),
+      drift_(add_drift(state_)),
+      rest_(feedback_ > 0 ? &state_.add("rest", StateKind::kLocal) : nullptr),
+      fragments_(ctx, period_, state_),
+      rule_(make_local_rule(local_rule(ctx.options), ctx, named_local(state_))),
       faults_(space_.fault_words(layout_.tensors().size() + 1)),
       handed_over_(layout_.tensors().size(), -1),
       idle_(layout_.tensors().size(), 1) {
-  check_on_host(name, space_, !fragments_.stream(), "fragments or delay");
-  outer_->state().add_text(
+  local_ = this;
+  mean_gradient_ = nullptr;  // it would be the mean of drifts
+  facts_.period = period_;
+  facts_.exchanging_steps = fragments_.steps();
+  facts_.matrix_operations /= static_cast<double>(period_);
+  facts_.matrix_operations += rule_->operations();
+  // equal to the outer method's if both have some: same options
+  if (facts_.matrices.empty()) facts_.matrices = rule_->matrices();
+  if (fragments_.stream()) {  // more tensors would change the fragments
+    facts_.cannot_grow =
+        ctx.options.method() +
+        ": tensors cannot be added after the first step with the options fragments and delay";
+  }
+  state_.add_text(
       "held", [this] { return std::to_string(held_); },
       [this](const std::string& text, std::size_t n_tensors, bool commit) {
         read_held(text, n_tensors, commit);
@@ -99,28 +111,6 @@ void LocalSteps::read_held(const std::string& text, std::size_t n_tensors, bool 
   PRIDE_CHECK(held <= n_tensors, "load: the state's method.held is '", text, "', not a number from",
               " 0 to ", n_tensors);
   if (commit) held_ = held;
-}
-
-void LocalSteps::describe(MethodInfo& info) const {
-  info.period = period_;
-  set_defaults(local_, info);
-}
-
-// More tensors would change the fragments.
-void LocalSteps::check_can_grow() const {
-  PRIDE_CHECK(
-      !fragments_.stream(), name_,
-      ": tensors cannot be added after the first step with the options fragments and delay");
-  outer_->check_can_grow();
-}
-
-double LocalSteps::matrix_operations() const {
-  return outer_->matrix_operations() / static_cast<double>(period_) + rule_->operations();
-}
-
-std::vector<MatrixForm> LocalSteps::matrices() const {
-  auto forms = rule_->matrices();  // equal to the outer method's if both have some: same options
-  return forms.empty() ? outer_->matrices() : forms;
 }
 
 // --- What the outer method sees: every h-th step, and drifts as gradients. ----------------------
@@ -160,10 +150,7 @@ GradientView LocalSteps::direction() {
 
 Protocol LocalSteps::protocol(const Round& round) const {
   Protocol protocol = outer_->protocol(outer_round(round));
-  protocol.mean_gradient = false;  // it would be the mean of drifts
   protocol.same_apply = protocol.keeps_gradient = false;
-  protocol.own_parameters = true;
-  protocol.by_tensor = true;
   protocol.cuts.assign(fragments_.cuts().begin(), fragments_.cuts().end());
   protocol.delay = fragments_.delay();
   protocol.replays = protocol.replays && !fragments_.stream();  // a round exchanges all fragments
@@ -189,10 +176,6 @@ void LocalSteps::serve(const Part& part, const Shard& shard, const Ballots& up, 
   outer.groups = scalars;
   if (!round.x.empty()) outer.x = {.flat = std::as_const(common_).span()};
   outer_->serve(part, shard, up, outer, reply);
-}
-
-void LocalSteps::settle(const Part& part, const Shard& shard, std::span<const float> pending) {
-  outer_->settle(part, shard, pending);
 }
 
 // --- Worker. -------------------------------------------------------------------------------------
@@ -303,13 +286,10 @@ void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight)
     if (space_.is_host()) mark_unused(flight.parts[k], flight.wires[k]);
   }
   outer_->encode(b, outer, flight);
+  const bool all_encoded = b.begin == fragments_.sent_range(ctx.step).begin;
+  if (ctx.lean && all_encoded && !outer_->protocol(outer).keeps_gradient) direction_ = {};
   if (fragments_.delay() == 0) return;
   for_pieces(b, [&](const Piece& p) { fragments_.send(p.begin, of(common_, p), of(drift_, p)); });
-}
-
-void LocalSteps::end_encode(const StepContext& ctx) {
-  if (!outer_->protocol(outer_round(ctx)).keeps_gradient) direction_ = {};
-  outer_->end_encode(outer_context(ctx));
 }
 
 // x' = the outer method's step;  rest = feedback (rest + y - (x' - decayed x))
@@ -363,7 +343,7 @@ void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext&
 // An exchange without this worker's drift. `rest` of earlier exchanges stays.
 void LocalSteps::replay(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) {
   held_ = layout_.tensors().size();
-  outer_->replay(b, flight, outer_context(ctx), {.flat = common_.span()});
+  outer_->apply(b, flight, outer_context(ctx), {.flat = common_.span()});
   for (const Shard& shard : b.shards) {
     for (const Piece& p : shard.pieces) {
       space_.fill(of(drift_, p), 0);
@@ -380,16 +360,10 @@ void LocalSteps::drop(const StepContext& begun, const NonFinite& why) {
   fragments_.drop(begun.step, why);
 }
 
-// The outer method's step ends when all fragments have adopted it.
 StepNotes LocalSteps::end_step(const StepContext& ctx) {
   StepNotes notes;
   drift_step_ = -1;  // a loaded state may be at this step again
   const auto adopted = fragments_.end_step(ctx.step);
-  if (adopted && adopted->step % period_ == period_ - 1 && !adopted->dropped) {
-    StepContext begun = ctx;
-    begun.step = adopted->step;
-    notes = outer_->end_step(outer_context(begun));
-  }
   if (adopted && adopted->dropped) {
     notes.dropped = adopted->dropped;
     notes.dropped_step = adopted->step;

@@ -8,10 +8,14 @@
 #include <vector>
 
 #include "methods/fragments.h"
+#include "methods/local_parameters.h"
 #include "methods/local_rule.h"
 #include "rules/rule.h"
 
 namespace pride::methods {
+
+// Option `h`: steps from one exchange to the next.
+std::int64_t period_option(const OptionValues& options);
 
 // The outer step. kSigns: signs carry no length, so its gradient is the drift over the learning
 // rate lr, its rate outer_lr lr, its decay 1 - outer_lr lr wd. kMeans: its gradient is the drift,
@@ -24,35 +28,28 @@ enum class OuterStep { kSigns, kMeans };
 //   D_i = -(y_i + e_i) / lr (kSigns) or -(y_i + e_i) (kMeans);  x' = the outer method's step
 //   e_i = feedback (e_i + y_i - (x' - decayed x));  y_i = 0
 // for each fragment in its own steps; with a delay, x' is adopted later (fragments.h).
-class LocalSteps final : public Method {
+class LocalSteps final : public Method, public LocalParameters {
  public:
   // `outer` has the same context. Throws InvalidArgument, naming the method, on bad options.
-  LocalSteps(const std::string& name, const MethodContext& ctx, std::unique_ptr<Method> outer,
-             OuterStep kind);
+  LocalSteps(const MethodContext& ctx, std::unique_ptr<Method> outer, OuterStep kind);
 
   Protocol protocol(const Round& round) const override;
   std::vector<Part> parts(const Bucket& b, const Round& round) const override;
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
-  void end_encode(const StepContext& ctx) override;
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override;
-  void settle(const Part& part, const Shard& shard, std::span<const float> pending) override;
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
+
+  void begin(ConstView x) override;
+  ConstView common(View x, std::vector<ParameterPlace>& room) const override;
   void replay(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
   void rebase(ConstView x) override;
   void arrive(const Bucket& b, const Flight& flight, const StepContext& begun) override;
   void drop(const StepContext& begun, const NonFinite& why) override;
   StepNotes end_step(const StepContext& ctx) override;
-  View begin(View x) override;
   void to_common(View x, std::span<const char> frozen) const override;
   void to_local(View x, std::span<const char> frozen) const override;
-  void describe(MethodInfo& info) const override;
-  std::vector<std::int64_t> exchanging_steps() const override { return fragments_.steps(); }
-  void check_can_grow() const override;
-  double matrix_operations() const override;
-  std::vector<MatrixForm> matrices() const override;
-  StateTable& state() noexcept override { return outer_->state(); }
 
  private:
   bool sends(const Bucket& b, const Round& round) const {
@@ -75,13 +72,11 @@ class LocalSteps final : public Method {
 
   Layout layout_;
   Space& space_;
-  std::string name_;
   std::int64_t period_;
   OuterStep kind_;
   double outer_lr_;
   StepScalars outer_betas_;
   std::unique_ptr<Method> outer_;
-  LocalRule local_;
   float feedback_;
   FlatBuffer &common_, &drift_;
   FlatBuffer* rest_;  // what exchanges did not apply; null without feedback

@@ -38,15 +38,9 @@ std::vector<Cost> step_costs(const Method& method, std::span<const Bucket> bucke
   return costs;
 }
 
-std::int64_t period_of(const Method& method) {
-  MethodInfo info;
-  method.describe(info);
-  return info.period;
-}
-
 std::vector<std::int64_t> exchanging_steps(const Method& method, std::int64_t step) {
-  std::vector<std::int64_t> steps = method.exchanging_steps();
-  const std::int64_t begin = step - step % period_of(method);
+  std::vector<std::int64_t> steps = method.facts().exchanging_steps;
+  const std::int64_t begin = step - step % method.facts().period;
   for (std::int64_t& s : steps) s += begin;
   return steps;
 }
@@ -75,7 +69,7 @@ std::vector<Cost> mean_costs(const Method& method, std::span<const Bucket> bucke
       sums[r].bound = sums[r].bound && costs[r].bound;
     }
   }
-  const auto steps = static_cast<std::uint64_t>(period_of(method));
+  const auto steps = static_cast<std::uint64_t>(method.facts().period);
   const auto mean = [&](std::uint64_t bytes) { return (bytes + steps - 1) / steps; };
   for (Cost& cost : sums) {
     cost.bytes_up = mean(cost.bytes_up);

@@ -16,10 +16,10 @@ namespace {
 
 class Muon final : public DenseMethod<MuonRule> {
  public:
-  Muon(const std::string& name, const MethodContext& ctx) : DenseMethod(name, ctx, name, ctx) {}
-
-  double matrix_operations() const override { return rule_.operations(); }
-  std::vector<MatrixForm> matrices() const override { return rule_.matrices(); }
+  Muon(const MethodContext& ctx) : DenseMethod(ctx, ctx) {
+    facts_.matrix_operations = rule_.operations();
+    facts_.matrices = rule_.matrices();
+  }
 
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
     DenseMethod::apply(b, flight, ctx, x);
@@ -31,10 +31,16 @@ class Muon final : public DenseMethod<MuonRule> {
   }
 };
 
+std::string muon_host_only(const OptionValues& options) {
+  const std::string dense = dense_host_only(options);
+  return dense.empty() ? OrthogonalBlend::host_only(options) : dense;
+}
+
 }  // namespace
 
 extern const MethodEntry kMuon = {
-    "muon", make<Muon>, [](int) {
+    "muon", make<Muon>,
+    [](int) {
       MethodInfo info = dense_info("Muon on the mean gradient",
                                    "Jordan et al. 2024, https://kellerjordan.github.io/posts/muon; "
                                    "scale: Liu et al. 2025, arXiv:2502.16982, eq. 4");
@@ -44,6 +50,7 @@ extern const MethodEntry kMuon = {
       info.default_eps = 1e-8;
       std::ranges::move(MuonRule::options(), std::back_inserter(info.options));
       return info;
-    }};
+    },
+    nullptr, muon_host_only};
 
 }  // namespace pride::methods

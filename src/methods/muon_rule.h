@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "methods/options.h"
 #include "methods/orthogonal_blend.h"
 #include "pride/error.h"
 #include "rules/rule.h"
@@ -17,15 +16,15 @@ namespace pride::methods {
 // until it is whole; AdamW's step for all else. Options: those of OrthogonalBlend, and `momentum`.
 class MuonRule final : public rules::Rule {
  public:
-  MuonRule(StateTable& state, StateKind kind, const std::string& name, const MethodContext& ctx,
+  MuonRule(StateTable& state, StateKind kind, const MethodContext& ctx,
            const char* momentum = "momentum")
       : adamw_(state, kind, ctx.space),
         space_(ctx.space),
-        matrices_(name, ctx, state, kind),
+        matrices_(ctx, state, kind),
         layout_(ctx.layout) {
-    const double mu = number_option(name, ctx, momentum, 0, 1);
-    PRIDE_CHECK(static_cast<float>(mu) < 1, name, ": option ", momentum, " = '",
-                ctx.options.at(momentum), "': must be below 1, or no gradient enters it");
+    const double mu = ctx.options.number(momentum, 0, 1);
+    PRIDE_CHECK(static_cast<float>(mu) < 1, ctx.options.method(), ": option ", momentum, " = '",
+                ctx.options.text(momentum), "': must be below 1, or no gradient enters it");
     betas_ = {static_cast<float>(mu * mu), static_cast<float>(1 - mu * mu), static_cast<float>(mu),
               static_cast<float>(1 - mu)};
     const std::size_t n = layout_.tensors().size();

@@ -13,37 +13,32 @@
 #include "base/power.h"
 #include "methods/dense_mean.h"
 #include "methods/error_feedback.h"
-#include "methods/options.h"
 #include "methods/registry.h"
-#include "pride/error.h"
 
 namespace pride::methods {
 namespace {
 
 class OneBitAdam final : public Method {
  public:
-  OneBitAdam(const std::string& name, const MethodContext& ctx)
-      : name_(name),
-        freeze_steps_(whole_option(name, ctx, "freeze_steps", 1, kMostSteps)),
+  OneBitAdam(const MethodContext& ctx)
+      : freeze_steps_(ctx.options.whole("freeze_steps", 1, kMostSteps)),
         adamw_(state_, StateKind::kShared, Space::host()),
-        mean_(Dense::kOrdered, name, Space::host()),
+        mean_(Dense::kOrdered, Space::host()),
         // p = b1 m + (1-b1) g + e;  C(p) = (||p||_2 / sqrt(n)) sign(p);  e = p - C(p)
         feedback_(Space::host(), state_, adamw_.m(), kernels::Norm::kRms, [](const StepScalars& s) {
           return kernels::Feedback{.keep = s.beta1, .take = s.one_minus_beta1, .rate = 1};
-        }) {}
+        }) {
+    facts_.cannot_grow =
+        ctx.options.method() +
+        ": tensors cannot be added later: second moments are computed only in the first "
+        "freeze_steps steps; create a new optimizer";
+  }
 
   Protocol protocol(const Round&) const override {
     return {.alignment = kScaleBlock, .keeps_gradient = true};
   }
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return is_frozen(round) ? feedback_.parts(b) : mean_.parts(b);
-  }
-  // the second moments of all tensors are those of the first freeze_steps steps
-  void check_can_grow() const override {
-    throw InvalidArgument(
-        name_ +
-        ": tensors cannot be added later: second moments are computed only in the first "
-        "freeze_steps steps; create a new optimizer");
   }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     if (!is_frozen(ctx)) return mean_.encode(b, ctx, flight);
@@ -54,9 +49,6 @@ class OneBitAdam final : public Method {
              Reply& reply) const override {
     is_frozen(round) ? feedback_.serve(shard, up, round, reply)
                      : mean_.serve(part, shard, up, round, reply);
-  }
-  void settle(const Part&, const Shard& shard, std::span<const float> pending) override {
-    feedback_.settle(shard, pending);
   }
 
   // Before v is frozen: AdamW on the mean gradient. Then m = Delta and
@@ -82,7 +74,6 @@ class OneBitAdam final : public Method {
  private:
   bool is_frozen(const Round& round) const noexcept { return round.step >= freeze_steps_; }
 
-  std::string name_;
   std::int64_t freeze_steps_;
   rules::AdamW adamw_;
   DenseMean mean_;

@@ -6,8 +6,7 @@
 
 #include "pride/error.h"
 
-namespace pride::methods {
-
+namespace pride {
 namespace {
 
 // Nothing unless the whole text is a number.
@@ -21,34 +20,33 @@ std::optional<T> parse(const std::string& text) {
 
 }  // namespace
 
-double number_option(const std::string& method, const MethodContext& ctx, const std::string& name,
-                     double least, double most) {
-  const std::string& text = ctx.options.at(name);
+double OptionValues::number(const std::string& name, double least, double most) const {
+  const std::string& text = values_.at(name);
   const auto value = parse<double>(text);
-  PRIDE_CHECK(value && *value >= least && *value <= most, method, ": option ", name, " = '", text,
+  PRIDE_CHECK(value && *value >= least && *value <= most, method_, ": option ", name, " = '", text,
               "': must be a number from ", least, " to ", most);
   return *value;
 }
 
-std::int64_t whole_option(const std::string& method, const MethodContext& ctx,
-                          const std::string& name, std::int64_t least, std::int64_t most) {
-  const std::string& text = ctx.options.at(name);
+std::int64_t OptionValues::whole(const std::string& name, std::int64_t least,
+                                 std::int64_t most) const {
+  const std::string& text = values_.at(name);
   const auto value = parse<std::int64_t>(text);
-  PRIDE_CHECK(value && *value >= least && *value <= most, method, ": option ", name, " = '", text,
+  PRIDE_CHECK(value && *value >= least && *value <= most, method_, ": option ", name, " = '", text,
               "': must be a whole number from ", least, " to ", most);
   return *value;
 }
 
-bool yes_no_option(const std::string& method, const MethodContext& ctx, const std::string& name) {
-  const std::string& text = ctx.options.at(name);
-  PRIDE_CHECK(text == "no" || text == "yes", method, ": option ", name, " = '", text,
+bool OptionValues::yes_no(const std::string& name) const {
+  const std::string& text = values_.at(name);
+  PRIDE_CHECK(text == "no" || text == "yes", method_, ": option ", name, " = '", text,
               "': choose no or yes");
   return text == "yes";
 }
 
-std::size_t word_option(const std::string& method, const MethodContext& ctx,
-                        const std::string& name, std::initializer_list<std::string_view> words) {
-  const std::string& text = ctx.options.at(name);
+std::size_t OptionValues::word(const std::string& name,
+                               std::initializer_list<std::string_view> words) const {
+  const std::string& text = values_.at(name);
   std::string known;
   std::size_t i = 0;
   for (const std::string_view word : words) {
@@ -56,13 +54,16 @@ std::size_t word_option(const std::string& method, const MethodContext& ctx,
     known += concat(i == 0 ? "" : i + 1 == words.size() ? " or " : ", ", word);
     ++i;
   }
-  throw InvalidArgument(concat(method, ": option ", name, " = '", text, "': choose ", known));
+  throw InvalidArgument(concat(method_, ": option ", name, " = '", text, "': choose ", known));
 }
 
-void check_on_host(const std::string& method, const Space& space, bool supported,
-                   std::string_view option, std::string_view remedy) {
-  PRIDE_CHECK(supported || space.is_host(), method, ": option ", option,
-              " is not supported on a device; ", remedy, "use tensors in host memory");
+namespace methods {
+
+std::string needs_host(const OptionValues& options, std::string_view option,
+                       std::string_view remedy) {
+  return concat(options.method(), ": option ", option, " is not supported on a device; ", remedy,
+                "use tensors in host memory");
 }
 
-}  // namespace pride::methods
+}  // namespace methods
+}  // namespace pride

@@ -11,7 +11,6 @@
 
 #include "kernels/levels.h"
 #include "kernels/scaled_signs.h"
-#include "methods/options.h"
 #include "pride/error.h"
 
 namespace pride::methods {
@@ -32,6 +31,10 @@ std::vector<std::string> words_of(const std::string& text) {
     if (!word.empty()) words.push_back(word);
   }
   return words;
+}
+
+std::int64_t every_option(const OptionValues& options) {
+  return options.whole("every", 1, 1'000'000);
 }
 
 bool names(const std::string& word, const TensorSlot& slot) {
@@ -124,8 +127,7 @@ std::vector<Matrix> matrices_of(const std::string& method, const Layout& layout,
   return matrices;
 }
 
-void check_words(const std::string& method, const std::map<std::string, std::string>& options,
-                 const Layout& layout) {
+void check_words(const std::string& method, const OptionMap& options, const Layout& layout) {
   if (layout.tensors().empty()) return;
   const std::pair<const char*, const char*> all[] = {{"not_matrices", kNotMatrices},
                                                      {"fused", kFused}};
@@ -169,7 +171,7 @@ std::string text_of(const std::string& method, const Layout& layout,
   return text;
 }
 
-std::vector<rules::MatrixSpan> parts_of(const Matrix& matrix, bool fused, std::span<float> values) {
+std::vector<rules::MatrixSpan> spans_of(const Matrix& matrix, bool fused, std::span<float> values) {
   const auto [tensor, rows, cols] = matrix;
   if (!fused || matrix.longer() != 3 * matrix.shorter()) return {{values.data(), rows, cols, cols}};
   std::vector<rules::MatrixSpan> parts;
@@ -197,23 +199,27 @@ std::vector<MethodOption> OrthogonalBlend::options(const std::string& matrix_sca
            "matrices divided by its own; or 'rms', 0.2 times the square root of its longer side"}};
 }
 
-OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext& ctx,
-                                 StateTable& state, StateKind kind)
+std::string OrthogonalBlend::host_only(const OptionValues& options) {
+  const std::int64_t every = every_option(options);
+  return every == 1 ? "" : needs_host(options, concat("every = ", every), "set it to 1, or ");
+}
+
+OrthogonalBlend::OrthogonalBlend(const MethodContext& ctx, StateTable& state, StateKind kind)
     : space_(ctx.space),
       on_device_(ctx.orthogonalise),
-      iterations_(static_cast<int>(whole_option(method, ctx, "iterations", 1, 20))),
+      iterations_(static_cast<int>(ctx.options.whole("iterations", 1, 20))),
       orthogonaliser_(iterations_),
-      every_(whole_option(method, ctx, "every", 1, 1'000'000)),
+      every_(every_option(ctx.options)),
       of_tensor_(ctx.layout.tensors().size()),
       faults_(space_.fault_words(of_tensor_.size())),
       blended_(of_tensor_.size(), 0) {
-  PRIDE_CHECK(space_.is_host() || on_device_, method,
+  PRIDE_CHECK(space_.is_host() || on_device_, ctx.options.method(),
               ": on a device set the optimizer's option orthogonalise, which multiplies matrices "
               "there");
-  check_on_host(method, space_, every_ == 1, concat("every = ", every_), "set it to 1, or ");
-  const auto rule = word_option(method, ctx, "matrix_scale", {"none", "fan-in", "rms"});
-  const auto matrices = matrices_of(method, ctx.layout, ctx.options.at("not_matrices"));
-  const auto fused = words_of(ctx.options.at("fused"));
+  const auto rule = ctx.options.word("matrix_scale", {"none", "fan-in", "rms"});
+  const auto matrices =
+      matrices_of(ctx.options.method(), ctx.layout, ctx.options.text("not_matrices"));
+  const auto fused = words_of(ctx.options.text("fused"));
   if (every_ > 1) factors_ = &state.add("factor", kind);
   if (matrices.empty()) return;
   const std::size_t least = std::ranges::min(matrices, {}, &Matrix::cols).cols;
@@ -235,7 +241,7 @@ std::vector<MatrixForm> OrthogonalBlend::forms() const {
   std::vector<MatrixForm> forms(of_tensor_.size(), MatrixForm::kNone);
   for (std::size_t i = 0; i < forms.size(); ++i) {
     if (!of_tensor_[i]) continue;
-    const bool whole = parts_of(of_tensor_[i]->matrix, of_tensor_[i]->fused, {}).size() == 1;
+    const bool whole = spans_of(of_tensor_[i]->matrix, of_tensor_[i]->fused, {}).size() == 1;
     forms[i] = whole ? MatrixForm::kWhole : MatrixForm::kInThree;
   }
   return forms;
@@ -246,7 +252,7 @@ double OrthogonalBlend::operations() const {
   for (const auto& held : of_tensor_) {
     if (!held) continue;
     // shapes only: no value is touched
-    for (const auto& part : parts_of(held->matrix, held->fused, {})) {
+    for (const auto& part : spans_of(held->matrix, held->fused, {})) {
       const auto r = static_cast<double>(part.shorter()), c = static_cast<double>(part.longer());
       const double step =
           rules::newton_schulz_operations(part.shorter(), part.longer(), iterations_);
@@ -273,6 +279,7 @@ void OrthogonalBlend::begin(std::int64_t step, std::size_t tensor) {
     space_.forget({of_tensor_[tensor]->fault, 1});
   }
   blended_[tensor] = 1;
+  of_tensor_[tensor]->n_released = 0;
 }
 
 void OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
@@ -292,7 +299,7 @@ void OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels
 
 void OrthogonalBlend::orthogonalise(Held& held, std::int64_t step) {
   std::size_t offset = held.offset;
-  for (const rules::MatrixSpan& part : parts_of(held.matrix, held.fused, held.u.span())) {
+  for (const rules::MatrixSpan& part : spans_of(held.matrix, held.fused, held.u.span())) {
     if (factors_ == nullptr) {
       orthogonaliser_.run(part);
       continue;
@@ -310,7 +317,7 @@ void OrthogonalBlend::orthogonalise_all() {
   for (const auto& held : of_tensor_) {
     if (!held || !held->waits) continue;
     held->waits = false;
-    for (const rules::MatrixSpan& part : parts_of(held->matrix, held->fused, held->u.span())) {
+    for (const rules::MatrixSpan& part : spans_of(held->matrix, held->fused, held->u.span())) {
       by_shape[{part.rows, part.cols, part.stride}].push_back(part.data);
     }
   }
@@ -334,10 +341,10 @@ void OrthogonalBlend::encode(const Piece& piece, const kernels::SharedBits& zero
                     held.fault, fault);
 }
 
-void OrthogonalBlend::release() {
-  for (const auto& held : of_tensor_) {
-    if (held) held->u = {};
-  }
+void OrthogonalBlend::release(const Piece& piece) {
+  Held& held = *of_tensor_[piece.tensor];
+  held.n_released += piece.n();
+  if (held.n_released == held.u.size()) held.u = {};
 }
 
 }  // namespace pride::methods

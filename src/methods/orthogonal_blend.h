@@ -32,24 +32,23 @@ std::vector<Matrix> matrices_of(const std::string& method, const Layout& layout,
 
 // Throws InvalidArgument if a word of the option is not a default one and names no tensor.
 // `layout`: of the whole model.
-void check_words(const std::string& method, const std::map<std::string, std::string>& options,
-                 const Layout& layout);
+void check_words(const std::string& method, const OptionMap& options, const Layout& layout);
 
 // "dlion-muon: matrices: blocks.*.proj.weight (2); in three: ...; no matrices: ..."
 std::string text_of(const std::string& method, const Layout& layout,
                     std::span<const MatrixForm> forms);
 
-// The parts of a matrix. If it is `fused` (query, key and value, by name) and its longer side is
-// three times the shorter, it is cut in three. Else the matrix is its only part.
-std::vector<rules::MatrixSpan> parts_of(const Matrix& matrix, bool fused, std::span<float> values);
+// The matrices that are orthogonalised. If it is `fused` (query, key and value, by name) and its
+// longer side is three times the shorter, it is cut in three. Else it is one.
+std::vector<rules::MatrixSpan> spans_of(const Matrix& matrix, bool fused, std::span<float> values);
 
 class OrthogonalBlend {
  public:
   // Reads options `iterations`, `every`, `not_matrices`, `fused`, `matrix_scale`. options() has
   // them, with the method's default of the last. With every > 1 adds a buffer "factor" of `kind`.
-  OrthogonalBlend(const std::string& method, const MethodContext& ctx, StateTable& state,
-                  StateKind kind);
+  OrthogonalBlend(const MethodContext& ctx, StateTable& state, StateKind kind);
   static std::vector<MethodOption> options(const std::string& matrix_scale);
+  static std::string host_only(const OptionValues& options);  // MethodEntry::host_only
 
   std::vector<MatrixForm> forms() const;  // by tensor
   bool has(std::size_t tensor) const noexcept { return of_tensor_[tensor] != nullptr; }
@@ -62,8 +61,9 @@ class OrthogonalBlend {
   // the guard has a fault. REQUIRES: has(tensor), m and g of its size.
   void blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas, const Values& g,
              Floats m, Guard guard = nullptr);
-  // Frees the directions, when the step no longer needs them.
-  void release();
+  // The step no longer needs the direction of this piece. Frees that of a tensor when it needs none
+  // of its pieces.
+  void release(const Piece& piece);
   std::span<const float> direction(std::size_t tensor) { return finished(tensor).u.span(); }
 
   // Operations per step for all matrices together, averaged over steps.
@@ -81,6 +81,7 @@ class OrthogonalBlend {
     bool fused = false;
     float scale = 1;
     FlatBuffer u = {};               // (rows, cols)
+    std::size_t n_released = 0;      // of u
     std::uint32_t* fault = nullptr;  // noted there if u was not finite
     bool waits = false;              // on a device: u is not orthogonalised yet
   };

@@ -11,18 +11,23 @@
 #include "kernels/scaled_signs.h"
 #include "kernels/ternary.h"
 #include "methods/dlion.h"
-#include "methods/options.h"
 #include "pride/error.h"
 
 namespace pride::methods {
 
-Quantiser::Quantiser(const std::string& method, const MethodContext& ctx)
+std::string Quantiser::host_only(const OptionValues& options) {
+  if (options.text("scale") == "l0") return needs_host(options, "scale = l0");
+  if (options.text("rounding") == "stochastic") return needs_host(options, "rounding = stochastic");
+  return "";
+}
+
+Quantiser::Quantiser(const MethodContext& ctx)
     : layout_(ctx.layout),
-      scale_(static_cast<Scale>(word_option(method, ctx, "scale", {"l0", "l1", "l2", "max"}))),
-      by_tensor_(word_option(method, ctx, "granularity", {"block", "tensor"}) == 1),
-      stochastic_(word_option(method, ctx, "rounding", {"nearest", "stochastic"}) == 1) {
-  const bool shared = yes_no_option(method, ctx, "shared");
-  PRIDE_CHECK(!shared || by_tensor_, method,
+      scale_(static_cast<Scale>(ctx.options.word("scale", {"l0", "l1", "l2", "max"}))),
+      by_tensor_(ctx.options.word("granularity", {"block", "tensor"}) == 1),
+      stochastic_(ctx.options.word("rounding", {"nearest", "stochastic"}) == 1) {
+  const bool shared = ctx.options.yes_no("shared");
+  PRIDE_CHECK(!shared || by_tensor_, ctx.options.method(),
               ": option shared = yes with granularity = block: scales of blocks are each rank's "
               "own; choose granularity = tensor, or shared = no");
   if (!by_tensor_) return;

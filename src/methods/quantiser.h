@@ -28,7 +28,7 @@ class Quantiser {
  public:
   // Reads its options from ctx. Throws InvalidArgument, naming the method, on values out of range
   // and on scales by block with `shared`.
-  Quantiser(const std::string& method, const MethodContext& ctx);
+  Quantiser(const MethodContext& ctx);
 
   // True if scales need whole tensors before anything is encoded.
   bool needs_whole_gradient() const noexcept { return by_tensor_; }
@@ -57,8 +57,8 @@ class Quantiser {
   std::size_t encode(const Piece& piece, const StepContext& ctx, const Buffers& buffers, int bits,
                      const TakeLevels& take) const;
 
-  // On a device. Throws InvalidArgument on options that need the host.
-  void check_device(const std::string& method, Space& space) const;
+  // On a device, with options for which host_only() is empty.
+  static std::string host_only(const OptionValues& options);  // MethodEntry::host_only
   // Copies prepare()'s scales to the device, as sizes of levels of this many bits.
   void place_steps(Space& space, int bits);
   // encode() that writes levels to `lines`.

@@ -4,9 +4,7 @@
 
 #include "codecs/scaled_signs.h"
 #include "methods/dlion.h"
-#include "methods/options.h"
 #include "methods/quantiser.h"
-#include "pride/error.h"
 
 namespace pride::methods {
 namespace {
@@ -18,25 +16,20 @@ Size size_of(Scale scale) {
   return scale == Scale::kRootMeanSquare ? Size::kSquares : Size::kSum;
 }
 
-std::size_t parts_of(std::size_t n) { return (n + kScaleBlock - 1) / kScaleBlock; }
+std::size_t blocks_of(std::size_t n) { return (n + kScaleBlock - 1) / kScaleBlock; }
 
 }  // namespace
-
-void Quantiser::check_device(const std::string& method, Space& space) const {
-  check_on_host(method, space, scale_ != Scale::kGeometricMean, "scale = l0");
-  check_on_host(method, space, !stochastic_, "rounding = stochastic");
-}
 
 // Copies the sums of all tensors at once, then adds them as measure() does.
 void Quantiser::measure_on_device(Space& space, const StepContext& ctx, const Flat& flat) {
   space.begin_frames();
   std::size_t n_sums = 0;
-  for (const TensorSlot& slot : layout_.tensors()) n_sums += parts_of(slot.n);
+  for (const TensorSlot& slot : layout_.tensors()) n_sums += blocks_of(slot.n);
   std::vector<double> sums(n_sums);
   const auto staged = space.stage(std::span(sums));
   for (std::size_t t = 0, at = 0; t < layout_.tensors().size(); ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
-    const auto of_tensor = staged.subspan(at, parts_of(slot.n));
+    const auto of_tensor = staged.subspan(at, blocks_of(slot.n));
     at += of_tensor.size();
     if (of_tensor.empty() || ctx.is_unused(t)) continue;
     space.levels()->measure(
@@ -51,8 +44,8 @@ void Quantiser::measure_on_device(Space& space, const StepContext& ctx, const Fl
     const std::size_t n = layout_.tensors()[t].n;
     if (n == 0) continue;
     Total total;
-    for (const double part : std::span(sums).subspan(at, parts_of(n))) add(part, total);
-    at += parts_of(n);
+    for (const double part : std::span(sums).subspan(at, blocks_of(n))) add(part, total);
+    at += blocks_of(n);
     scales_[scale_of_[t]] = ctx.is_unused(t) ? 0 : reference(total, n);
   }
 }
@@ -73,7 +66,7 @@ std::span<float> Quantiser::block_steps(Space& space, const Piece& piece) {
   const std::size_t tensors = layout_.tensors().size();
   if (!steps_) steps_ = space.zeros(layout_.flat_size() / kScaleBlock + 1 + tensors);
   const std::size_t first = piece.begin / kScaleBlock;
-  return {steps_.get() + piece.tensor + first, parts_of(piece.end) - first};
+  return {steps_.get() + piece.tensor + first, blocks_of(piece.end) - first};
 }
 
 void Quantiser::encode_on_device(Space& space, const Piece& piece, const StepContext& ctx,

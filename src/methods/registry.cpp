@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "codecs/frame.h"
-#include "device/device_space.h"
-#include "device/no_device.h"
 #include "methods/orthogonal_blend.h"
 #include "methods/vote_weights.h"
 #include "pride/error.h"
@@ -121,52 +119,46 @@ std::string methods_on_devices() {
   return names;
 }
 
-MethodInfo method_info(std::string_view name, int world,
-                       const std::map<std::string, std::string>& options) {
+MethodInfo method_info(std::string_view name, int world, const OptionMap& options) {
   PRIDE_CHECK(world >= 1, "method_info: world size ", world, ", must be 1 or more");
   const MethodEntry& entry = find(name);
   MethodInfo info = entry.info(world);
   info.name = entry.name;
-  const Layout layout({{"w", {1}}});
-  const auto method = make_method(
-      name, {layout, std::min(world, info.max_world), complete_options(info.name, options)});
-  method->describe(info);
-  info.exchanging = method->exchanging_steps();
+  OptionMap all = complete_options(name, options);
+  if (entry.adjust != nullptr) entry.adjust({all, info.name}, info);
   if (info.link_bits_up == 0) info.link_bits_up = info.bits_up;
   if (info.link_bits_down == 0) info.link_bits_down = info.bits_down;
   info.bits_up /= static_cast<double>(info.period);
   info.bits_down /= static_cast<double>(info.period);
-  info.state_floats = static_cast<int>(method->state().n_buffers());
-  info.state_bytes = static_cast<double>(method->state().bytes_per_coord());
   return info;
 }
 
-std::int64_t lost_steps(const MethodInfo& info, std::int64_t steps) {
+MethodState state_of(std::string_view name, const Layout& layout, const OptionMap& options) {
+  const auto method = make_method(name, {layout, 1, complete_options(name, options)});
+  return {static_cast<int>(method->state().n_buffers()),
+          static_cast<double>(method->state().bytes_per_coord())};
+}
+
+std::int64_t lost_steps(std::string_view name, const Layout& layout, const OptionMap& options,
+                        std::int64_t steps) {
+  const auto method = make_method(name, {layout, 1, complete_options(name, options)});
+  const MethodFacts& facts = method->facts();
   std::int64_t lost = 0;
-  for (const std::int64_t s : info.exchanging) {
-    lost = std::max(lost, (steps - 1 - s + info.period) % info.period);
+  for (const std::int64_t s : facts.exchanging_steps) {
+    lost = std::max(lost, (steps - 1 - s + facts.period) % facts.period);
   }
   return std::min(lost, steps);
 }
 
-std::string why_host_only(std::string_view name,
-                          const std::map<std::string, std::string>& options) {
-  if (!method_info(name, 1, options).on_device) return concat(name, " has no kernels for devices");
-  const Layout layout({{"w", {1}}});
-  DeviceSpace space(std::make_shared<NoDevice>());
-  MethodContext ctx{layout, 1, complete_options(name, options), {}, space};
-  ctx.orthogonalise = [](const DeviceMatrices&, void*) {};
-  try {
-    make_method(name, ctx);
-    return "";
-  } catch (const InvalidArgument& e) {
-    return e.what();
-  }
+std::string why_host_only(std::string_view name, const OptionMap& options) {
+  const MethodEntry& entry = find(name);
+  const OptionValues all = {complete_options(name, options), std::string(name)};
+  if (!entry.info(1).on_device) return concat(name, " has no kernels for devices");
+  return entry.host_only != nullptr ? entry.host_only(all) : "";
 }
 
-std::map<std::string, std::string> complete_options(
-    std::string_view method, const std::map<std::string, std::string>& given) {
-  std::map<std::string, std::string> options;
+OptionMap complete_options(std::string_view method, const OptionMap& given) {
+  OptionMap options;
   std::string known;
   for (const MethodOption& option : find(method).info(1).options) {
     options[option.name] = option.default_value;
@@ -191,7 +183,13 @@ std::string methods_with(bool (*property)(const Protocol&)) {
 }
 
 std::unique_ptr<Method> make_method(std::string_view name, const MethodContext& ctx) {
-  return find(name).make(std::string(name), ctx);
+  MethodContext named = ctx;
+  named.options = {ctx.options.values(), std::string(name)};
+  if (!ctx.space.is_host()) {
+    const std::string why = why_host_only(name, ctx.options.values());
+    PRIDE_CHECK(why.empty(), why);
+  }
+  return find(name).make(named);
 }
 
 namespace {
@@ -212,14 +210,13 @@ Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& 
 }
 
 double matrix_operations(std::string_view name, const Layout& layout, const CostQuery& query) {
-  return Made(name, layout, query).method->matrix_operations();
+  return Made(name, layout, query).method->facts().matrix_operations;
 }
 
-Matrices matrices_of(std::string_view name, const Layout& layout,
-                     const std::map<std::string, std::string>& options) {
+Matrices matrices_of(std::string_view name, const Layout& layout, const OptionMap& options) {
   const auto all = complete_options(name, options);
   const std::string method(name);
-  Matrices made{.forms = make_method(name, {layout, 1, all})->matrices(), .text = {}};
+  Matrices made{.forms = make_method(name, {layout, 1, all})->facts().matrices, .text = {}};
   if (made.forms.empty()) return made;
   methods::check_words(method, all, layout);
   made.text = methods::text_of(method, layout, made.forms);

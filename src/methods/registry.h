@@ -15,28 +15,30 @@ namespace pride {
 // Defined by a method's file, listed by registry.cpp.
 struct MethodEntry {
   std::string_view name;
-  // Errors name `method`: the entry's name, or that of the local method whose outer step it makes.
-  std::unique_ptr<Method> (*make)(const std::string& method, const MethodContext&);
-  MethodInfo (*info)(int world);
+  std::unique_ptr<Method> (*make)(const MethodContext&);
+  MethodInfo (*info)(int world);  // with default options
+  // Enters what the options change, unless it is the state. Null: nothing.
+  void (*adjust)(const OptionValues& options, MethodInfo& info) = nullptr;
+  // If MethodInfo::on_device: why it needs the host with these options; empty: it does not.
+  std::string (*host_only)(const OptionValues& options) = nullptr;
 };
 
 namespace methods {
 template <typename M>
-std::unique_ptr<Method> make(const std::string& name, const MethodContext& ctx) {
-  return std::make_unique<M>(name, ctx);
+std::unique_ptr<Method> make(const MethodContext& ctx) {
+  return std::make_unique<M>(ctx);
 }
 }  // namespace methods
 
 // The method's options with defaults filled in. Throws InvalidArgument on an unknown name.
-std::map<std::string, std::string> complete_options(
-    std::string_view method, const std::map<std::string, std::string>& given);
+OptionMap complete_options(std::string_view method, const OptionMap& given);
 
 // Names of the methods whose protocol has a property, separated by commas. Options are the
 // defaults.
 std::string methods_with(bool (*property)(const Protocol&));
 
-// Allocates no state: state().allocate() does. REQUIRES: ctx.options from complete_options().
-// Throws InvalidArgument on a bad value.
+// Allocates no state: state().allocate() does. REQUIRES: ctx.options from complete_options(), which
+// get the name. Throws InvalidArgument on a bad value.
 std::unique_ptr<Method> make_method(std::string_view name, const MethodContext& ctx);
 
 }  // namespace pride

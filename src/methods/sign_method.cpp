@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "methods/dlion.h"
-#include "methods/options.h"
 #include "methods/sign_counts.h"
 #include "pride/error.h"
 
@@ -17,28 +16,27 @@ constexpr std::int64_t kMostRoundBytes = std::int64_t{1} << 40;
 
 }  // namespace
 
-SignMethod::SignMethod(const std::string& name, const MethodContext& ctx, BlendOf blend, bool muon)
+SignMethod::SignMethod(const MethodContext& ctx, BlendOf blend, bool muon)
     : space_(ctx.space),
       layout_(ctx.layout),
       blend_(blend),
-      choice_(static_cast<RouteChoice>(
-          word_option(name, ctx, "route", {"auto", "sharded", "one-shot"}))),
+      choice_(static_cast<RouteChoice>(ctx.options.word("route", {"auto", "sharded", "one-shot"}))),
       round_bytes_(
-          static_cast<std::uint64_t>(whole_option(name, ctx, "round_bytes", 0, kMostRoundBytes))),
+          static_cast<std::uint64_t>(ctx.options.whole("round_bytes", 0, kMostRoundBytes))),
       nodes_(ctx.nodes),
-      m_(state_.add("m", StateKind::kLocal, momentum_option(name, ctx))) {
-  if (muon) matrices_ = std::make_unique<OrthogonalBlend>(name, ctx, state_, StateKind::kLocal);
-  PRIDE_CHECK(choice_ != RouteChoice::kOneShot || !nodes_.hierarchical(), name,
+      m_(state_.add("m", StateKind::kLocal, momentum_option(ctx.options))) {
+  if (muon) {
+    matrices_ = std::make_unique<OrthogonalBlend>(ctx, state_, StateKind::kLocal);
+    facts_.matrix_operations = matrices_->operations();
+    facts_.matrices = matrices_->forms();
+  }
+  PRIDE_CHECK(choice_ != RouteChoice::kOneShot || !nodes_.hierarchical(), ctx.options.method(),
               ": option route = one-shot is not supported with nodes: the hierarchical route is "
               "two-shot; choose auto or sharded");
 }
 
 Protocol SignMethod::signs_protocol(int most_votes) const {
-  return {.by_tensor = matrices_ != nullptr,
-          .hierarchical = true,
-          .most_votes = most_votes,
-          .replays = true,
-          .same_apply = true};
+  return {.hierarchical = true, .most_votes = most_votes, .replays = true, .same_apply = true};
 }
 
 // The route with the lower rounds * latency + bytes / rate, averaged over the ranks, with latency *
@@ -66,10 +64,6 @@ void SignMethod::tensor_ready(std::size_t tensor, const StepContext& ctx, Gradie
   const TensorSlot& slot = layout_.tensors()[tensor];
   matrices_->blend(tensor, ctx.step, blend_(ctx.scalars_of_group(slot.spec.group)),
                    grad.of(tensor, slot.offset, slot.offset + slot.n), m_.of(slot.offset, slot.n));
-}
-
-void SignMethod::end_encode(const StepContext&) {
-  if (matrices_) matrices_->release();
 }
 
 void SignMethod::count_node(const Shard& shard, const Ballots& up, const Round& round,
@@ -100,8 +94,8 @@ kernels::Blend signum_blend(const StepScalars& s) {
 
 // --- Options and descriptions. -------------------------------------------------------------------
 
-Tie tie_option(const std::string& method, const MethodContext& ctx) {
-  return static_cast<Tie>(word_option(method, ctx, "tie", {"hash", "zero"}));
+Tie tie_option(const OptionValues& options) {
+  return static_cast<Tie>(options.word("tie", {"hash", "zero"}));
 }
 
 MethodOption tie_option_info(std::string tied) {

@@ -16,15 +16,10 @@ namespace pride::methods {
 class SignMethod : public Method {
  public:
   // Errors name the method `name`. `muon`: matrices are orthogonalised.
-  SignMethod(const std::string& name, const MethodContext& ctx, BlendOf blend, bool muon);
+  SignMethod(const MethodContext& ctx, BlendOf blend, bool muon);
 
   std::vector<Part> parts(const Bucket& b, const Round& round) const override;
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;
-  void end_encode(const StepContext&) override;
-  double matrix_operations() const override { return matrices_ ? matrices_->operations() : 0; }
-  std::vector<MatrixForm> matrices() const override {
-    return matrices_ ? matrices_->forms() : std::vector<MatrixForm>();
-  }
   const OrthogonalBlend* orthogonal() const noexcept { return matrices_.get(); }  // null: none
 
  protected:

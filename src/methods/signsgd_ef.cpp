@@ -9,7 +9,6 @@
 //           Nesterov's; zeros, unused tensors: see docs/wire_format.md.
 #include "kernels/kernels.h"
 #include "methods/error_feedback.h"
-#include "methods/options.h"
 #include "methods/registry.h"
 #include "pride/error.h"
 
@@ -18,16 +17,16 @@ namespace {
 
 class SignSgdErrorFeedback final : public Method {
  public:
-  SignSgdErrorFeedback(const std::string& name, const MethodContext& ctx)
-      : momentum_(static_cast<float>(number_option(name, ctx, "momentum", 0, 1))),
+  SignSgdErrorFeedback(const MethodContext& ctx)
+      : momentum_(static_cast<float>(ctx.options.number("momentum", 0, 1))),
         // m = momentum m + g;  p = lr m + e;  C(p) = (||p||_1 / n) sign(p);  e = p - C(p)
         space_(ctx.space),
         feedback_(space_, state_, state_.add("m", StateKind::kLocal), kernels::Norm::kMeanAbs,
                   [this](const StepScalars& s) {
                     return kernels::Feedback{.keep = momentum_, .take = 1, .rate = s.lr};
                   }) {
-    PRIDE_CHECK(momentum_ < 1, name, ": option momentum = '", ctx.options.at("momentum"),
-                "': give a number in [0, 1)");
+    PRIDE_CHECK(momentum_ < 1, ctx.options.method(), ": option momentum = '",
+                ctx.options.text("momentum"), "': give a number in [0, 1)");
   }
 
   Protocol protocol(const Round&) const override {
@@ -42,9 +41,6 @@ class SignSgdErrorFeedback final : public Method {
   void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {
     feedback_.serve(shard, up, round, reply);
-  }
-  void settle(const Part&, const Shard& shard, std::span<const float> pending) override {
-    feedback_.settle(shard, pending);
   }
   // x = (1 - lr wd) x - Delta
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {

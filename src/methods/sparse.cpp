@@ -15,7 +15,6 @@
 
 #include "kernels/kernels.h"
 #include "kernels/sparse.h"
-#include "methods/options.h"
 #include "methods/registry.h"
 #include "pride/error.h"
 
@@ -28,13 +27,13 @@ constexpr double kDefaultRatio = 0.04;  // compression rate of Liu et al. 2024, 
 class SparseMethod : public Method {
  public:
   // `global`: one threshold for all tensors instead of one for each.
-  SparseMethod(const std::string& name, const MethodContext& ctx, bool global)
+  SparseMethod(const MethodContext& ctx, bool global)
       : layout_(ctx.layout),
         world_(ctx.world),
-        ratio_(number_option(name, ctx, "ratio", 0, 1)),
+        ratio_(ctx.options.number("ratio", 0, 1)),
         global_(global),
         v_(state_.add("v", StateKind::kLocal)) {
-    PRIDE_CHECK(ratio_ > 0, name, ": option ratio = 0: nothing would ever be sent");
+    PRIDE_CHECK(ratio_ > 0, ctx.options.method(), ": option ratio = 0: nothing would ever be sent");
   }
 
   Protocol protocol(const Round& round) const override {
@@ -188,8 +187,8 @@ MethodInfo sparse_info(int world) {
 
 class GradientDropping final : public SparseMethod {
  public:
-  GradientDropping(const std::string& name, const MethodContext& ctx)
-      : SparseMethod(name, ctx, word_option(name, ctx, "threshold", {"tensor", "global"}) == 1) {}
+  GradientDropping(const MethodContext& ctx)
+      : SparseMethod(ctx, ctx.options.word("threshold", {"tensor", "global"}) == 1) {}
 
  private:
   // v = v + g;  the largest |v| are sent and cleared in v
@@ -209,12 +208,12 @@ constexpr double kFirstRatio = 0.25;  // of the warm-up: a sparsity of 75 %
 
 class DeepGradientCompression final : public SparseMethod {
  public:
-  DeepGradientCompression(const std::string& name, const MethodContext& ctx)
-      : SparseMethod(name, ctx, false),
-        warmup_steps_(whole_option(name, ctx, "warmup_steps", 0, kMostSteps)),
-        clip_(number_option(name, ctx, "clip", 0, 1e30)),
-        masking_(yes_no_option(name, ctx, "masking")),
-        nesterov_(yes_no_option(name, ctx, "nesterov")),
+  DeepGradientCompression(const MethodContext& ctx)
+      : SparseMethod(ctx, false),
+        warmup_steps_(ctx.options.whole("warmup_steps", 0, kMostSteps)),
+        clip_(ctx.options.number("clip", 0, 1e30)),
+        masking_(ctx.options.yes_no("masking")),
+        nesterov_(ctx.options.yes_no("nesterov")),
         u_(state_.add("u", StateKind::kLocal)) {}
 
  private:

@@ -5,17 +5,16 @@
 #include <cmath>
 
 #include "kernels/log2.h"
-#include "methods/options.h"
 
 namespace pride::methods {
 
 // exp2_of() has the same bits on every machine, and whole powers are exact. Other powers are
 // irrational: rounding does not change their floor(), as sync_schedule_test.cpp checks with whole
 // numbers.
-SyncSchedule::SyncSchedule(const std::string& method, const MethodContext& ctx)
-    : SyncSchedule(whole_option(method, ctx, "sync_every", 1, kLongest)) {
-  const std::int64_t doubling = whole_option(method, ctx, "sync_doubling", 1, 1000);
-  if (word_option(method, ctx, "sync_schedule", {"even", "exponential"}) == 0) return;
+SyncSchedule::SyncSchedule(const OptionValues& options)
+    : SyncSchedule(options.whole("sync_every", 1, kLongest)) {
+  const std::int64_t doubling = options.whole("sync_doubling", 1, 1000);
+  if (options.word("sync_schedule", {"even", "exponential"}) == 0) return;
   length_ = kLongest;
   for (std::int64_t j = 0;; ++j) {
     const double rest = static_cast<double>(j % doubling) / static_cast<double>(doubling);

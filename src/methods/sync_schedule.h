@@ -3,10 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "methods/method.h"
+#include "methods/options.h"
 
 namespace pride::methods {
 
@@ -25,7 +24,7 @@ class SyncSchedule {
   explicit SyncSchedule(std::int64_t every) : length_(every) {}
 
   // From the method's options. Throws InvalidArgument, naming the method, if one is out of range.
-  SyncSchedule(const std::string& method, const MethodContext& ctx);
+  explicit SyncSchedule(const OptionValues& options);
 
   // The interval that the step is in. REQUIRES: step >= 0.
   Interval interval_of(std::int64_t step) const;

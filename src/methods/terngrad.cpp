@@ -14,7 +14,6 @@
 #include "codecs/ternary.h"
 #include "kernels/kernels.h"
 #include "kernels/ternary.h"
-#include "methods/options.h"
 #include "methods/registry.h"
 #include "methods/shared_scales.h"
 #include "rules/rule.h"
@@ -24,13 +23,13 @@ namespace {
 
 class TernGrad final : public Method {
  public:
-  TernGrad(const std::string& name, const MethodContext& ctx)
+  TernGrad(const MethodContext& ctx)
       : layout_(ctx.layout),
-        clip_(number_option(name, ctx, "clip", 0, 1e6)),
+        clip_(ctx.options.number("clip", 0, 1e6)),
         limits_(ctx.layout.tensors().size()),
         scales_(limits_.size()),
         shared_(SharedScales::Rule::kLargest, limits_.size()),
-        sgdm_(state_, StateKind::kShared, Space::host(), yes_no_option(name, ctx, "nesterov")) {}
+        sgdm_(state_, StateKind::kShared, Space::host(), ctx.options.yes_no("nesterov")) {}
 
   Protocol protocol(const Round&) const override {
     return {.whole_gradient = true, .before = shared_.part(), .same_apply = true};

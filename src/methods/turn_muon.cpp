@@ -12,7 +12,6 @@
 #include "codecs/signs.h"
 #include "codecs/turn_signs.h"
 #include "methods/dlion.h"
-#include "methods/options.h"
 #include "methods/registry.h"
 #include "methods/sign_counts.h"
 #include "pride/error.h"
@@ -21,10 +20,10 @@ namespace pride::methods {
 
 namespace {
 
-Turns turns_option(const std::string& name, const MethodContext& ctx) {
-  const auto n = whole_option(name, ctx, "turns", 1, Turns::kMost);
-  PRIDE_CHECK(std::has_single_bit(static_cast<std::uint64_t>(n)), name, ": option turns = '",
-              ctx.options.at("turns"), "': must be 1, 2, 4, 8, 16, 32 or 64");
+Turns turns_option(const OptionValues& options) {
+  const auto n = options.whole("turns", 1, Turns::kMost);
+  PRIDE_CHECK(std::has_single_bit(static_cast<std::uint64_t>(n)), options.method(),
+              ": option turns = '", options.text("turns"), "': must be 1, 2, 4, 8, 16, 32 or 64");
   return Turns(static_cast<int>(n));
 }
 
@@ -32,8 +31,9 @@ Turns turns_option(const std::string& name, const MethodContext& ctx) {
 MethodContext blend_context(const MethodContext& ctx) {
   MethodContext own = ctx;
   own.nodes = {};
-  own.options.erase("turns");
-  own.options.insert({{"tie", "zero"}, {"route", "sharded"}, {"round_bytes", "0"}});
+  own.options.set("tie", "zero");
+  own.options.set("route", "sharded");
+  own.options.set("round_bytes", "0");
   return own;
 }
 
@@ -43,15 +43,13 @@ std::span<std::byte> room_for(ByteBuffer& buffer, const FrameKind& kind, const S
   return buffer.span();
 }
 
-class TurnMuon final : public Method {
+class TurnMuon final : public SignVote {
  public:
-  TurnMuon(const std::string& name, const MethodContext& ctx)
-      : space_(ctx.space),
-        turns_(turns_option(name, ctx)),
-        method_(make_muon_vote(name, blend_context(ctx))) {}
+  TurnMuon(const MethodContext& ctx)
+      : SignVote(blend_context(ctx), lion_blend, true), turns_(turns_option(ctx.options)) {}
 
   Protocol protocol(const Round& round) const override {
-    Protocol protocol = method_->protocol(round);
+    Protocol protocol = SignVote::protocol(round);
     protocol.hierarchical = false;
     return protocol;
   }
@@ -61,10 +59,6 @@ class TurnMuon final : public Method {
     parts.push_back(sharded_part(b, turn_frames(Codec::kTurnSigns, turns_),
                                  turn_frames(Codec::kTurnVote, turns_)));
     return parts;
-  }
-
-  void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override {
-    method_->tensor_ready(tensor, ctx, grad);
   }
 
   // Encodes the signs of all coordinates, in a wire behind the part's. Only those of the turn are
@@ -77,22 +71,11 @@ class TurnMuon final : public Method {
     StepContext exchange = ctx;
     exchange.step = ctx.step / turns_.n();
     exchange.groups = scalars;
-    method_->encode(b, exchange, whole);
+    SignVote::encode(b, exchange, whole);
     flight.wires[1] = std::move(whole.wires[0]);
-    send_cells(space_, flight.parts[0].shards, exchange, method_->orthogonal(), flight.wires[0]);
+    send_cells(space_, flight.parts[0].shards, exchange, orthogonal(), flight.wires[0]);
+    flight.pack = [this, step = ctx.step](Flight& encoded) { pack(step, encoded); };
   }
-
-  void end_bucket(const StepContext& ctx, Flight& flight) override {
-    Wire &wire = flight.wires[0], &whole = flight.wires[1];
-    wire.fault_word() = whole.fault_word();
-    const auto& shards = flight.parts[0].shards;
-    for (std::size_t j = 0; j < shards.size(); ++j) {
-      turns_.pack(shards[j], SignView(whole.up[j].span().data(), shards[j]).signs, ctx.step,
-                  TurnView(wire.up[j].span().data(), shards[j], turns_).packed);
-    }
-  }
-
-  void end_encode(const StepContext& ctx) override { method_->end_encode(ctx); }
 
   // A vote on all coordinates: every rank's bit is 0 for a coordinate that does not have its turn.
   void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
@@ -115,10 +98,10 @@ class TurnMuon final : public Method {
     exchange.groups = scalars;
     const Ballots ballots{Stage::kUp, views, up.where, up.weights, up.cells};
     if (up.weights.empty()) {
-      serve_vote(shard, ballots, exchange, Tie::kHash, head, method_->orthogonal());
+      serve_vote(shard, ballots, exchange, Tie::kHash, head, orthogonal());
     } else {
       SignCounts(shard, ballots, round.votes(), 1)
-          .write_vote(exchange, Tie::kHash, head, method_->orthogonal());
+          .write_vote(exchange, Tie::kHash, head, orthogonal());
     }
     const VoteView all(head.data(), shard, false);
     const TurnView out(reply.head.data(), shard, turns_);
@@ -144,31 +127,26 @@ class TurnMuon final : public Method {
     const auto scalars = of_turn(ctx.groups);
     StepContext turn = ctx;
     turn.groups = scalars;
-    method_->apply(b, whole, turn, x);
+    SignVote::apply(b, whole, turn, x);
     votes = {std::move(whole.wires[0]), space_.record()};
+    facts_.frame_bytes = 0;
+    for (const Votes& all : votes_) facts_.frame_bytes += all.wire.capacity_bytes();
   }
-
-  double matrix_operations() const override { return method_->matrix_operations(); }
-  std::vector<MatrixForm> matrices() const override { return method_->matrices(); }
-  std::size_t frame_bytes() const noexcept override {
-    std::size_t bytes = 0;
-    for (const Votes& votes : votes_) bytes += votes.wire.capacity_bytes();
-    return bytes;
-  }
-  // The signs of all coordinates leave a device, and come back as votes that may be 0.
-  void describe(MethodInfo& info) const override {
-    info.link_bits_up = 1;
-    info.link_bits_down = 2;
-    info.bits_up /= turns_.n();
-    info.bits_down /= turns_.n();
-  }
-  StateTable& state() noexcept override { return method_->state(); }
 
  private:
+  void pack(std::int64_t step, Flight& flight) const {
+    Wire &wire = flight.wires[0], &whole = flight.wires[1];
+    wire.fault_word() = whole.fault_word();
+    const auto& shards = flight.parts[0].shards;
+    for (std::size_t j = 0; j < shards.size(); ++j) {
+      turns_.pack(shards[j], SignView(whole.up[j].span().data(), shards[j]).signs, step,
+                  TurnView(wire.up[j].span().data(), shards[j], turns_).packed);
+    }
+  }
   // Frames of all coordinates, in one direction.
   Flight whole_of(const Bucket& b, const StepContext& ctx, FrameKind Part::*other, Wire&& wire) {
     Flight whole;
-    whole.parts = method_->parts(b, ctx);
+    whole.parts = SignVote::parts(b, ctx);
     (whole.parts[0].*other).bytes = nullptr;
     whole.wires.push_back(std::move(wire));
     pride::prepare(whole.parts[0], ctx, whole.wires[0]);
@@ -185,9 +163,7 @@ class TurnMuon final : public Method {
     return std::span(ones_).first(n_words);
   }
 
-  Space& space_;
   Turns turns_;
-  std::unique_ptr<SignMethod> method_;  // votes on all coordinates
   struct Votes {
     Wire wire;                 // frames of all coordinates
     Space::Event applied = 0;  // then a device has read them
@@ -210,8 +186,18 @@ MethodInfo turn_info(int world) {
   return info;
 }
 
+// The signs of all coordinates leave a device, and come back as votes that may be 0.
+void set_turns(const OptionValues& options, MethodInfo& info) {
+  const int turns = turns_option(options).n();
+  info.link_bits_up = 1;
+  info.link_bits_down = 2;
+  info.bits_up /= turns;
+  info.bits_down /= turns;
+}
+
 }  // namespace
 
-extern const MethodEntry kTurnMuon = {"turn-muon", make<TurnMuon>, turn_info};
+extern const MethodEntry kTurnMuon = {"turn-muon", make<TurnMuon>, turn_info, set_turns,
+                                      OrthogonalBlend::host_only};
 
 }  // namespace pride::methods

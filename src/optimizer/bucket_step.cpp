@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/kernels.h"
+#include "methods/mean_gradient.h"
 
 namespace pride {
 
@@ -18,6 +19,7 @@ void BucketStep::encode(std::size_t bucket, const StepContext& ctx, GradientView
                         Flight& flight, const StepContext* sent) const {
   flight.grad = grads;
   flight.non_finite.reset();
+  flight.pack = {};
   flight.parts = method_.parts(buckets_[bucket], ctx);
   flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
@@ -33,7 +35,7 @@ void BucketStep::complete(const StepContext& ctx, Flight& flight) const {
   for (std::size_t k = 0; k < flight.parts.size() && !space_.is_host(); ++k) {
     mark_unused(flight.parts[k], flight.wires[k]);  // a device's copy may have changed them
   }
-  method_.end_bucket(ctx, flight);
+  if (flight.pack) flight.pack(flight);
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
     Wire& wire = flight.wires[k];
     const std::uint32_t fault = std::exchange(wire.fault_word(), Wire::kNoTensor);
@@ -56,32 +58,12 @@ void BucketStep::expect(std::size_t bucket, const StepContext& ctx, Flight& flig
   }
 }
 
-void BucketStep::apply(std::size_t bucket, const Flight& flight, const StepContext& ctx,
-                       View x) const {
-  method_.apply(buckets_[bucket], flight, ctx, x);
-  settle(flight, ctx.rank);
-}
-
-void BucketStep::arrive(std::size_t bucket, const Flight& flight, const StepContext& begun) const {
-  method_.arrive(buckets_[bucket], flight, begun);
-  settle(flight, begun.rank);
-}
-
-void BucketStep::settle(const Flight& flight, int rank) const {
-  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-    const std::span<const Shard> shards = flight.parts[k].shards;
-    const auto pending = flight.wires[k].pending.floats();
-    const std::size_t mine = shards.size() == 1 ? 0 : static_cast<std::size_t>(rank);
-    if (!pending.empty()) method_.settle(flight.parts[k], shards[mine], pending);
-  }
-}
-
 // Sums words of 64 coordinates in the order of the layout, so that the sum does not depend on the
 // buckets. Bucket 0 is the layout's end.
 double BucketStep::mean_squares(std::span<const Flight> flights) const {
   double squares = 0;
   for (std::size_t b = buckets_.size(); b-- > 0;) {
-    method_.visit_mean_gradient(buckets_[b], flights[b], [&](std::span<const float> g) {
+    method_.mean_gradient()->visit(buckets_[b], flights[b], [&](std::span<const float> g) {
       for (std::size_t i = 0; i < g.size(); i += kAlignment) {
         squares += kernels::sum_squares(g.subspan(i, kAlignment));
       }

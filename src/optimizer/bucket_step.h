@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "methods/method.h"
+#include "methods/local_parameters.h"
 
 namespace pride {
 
@@ -36,18 +36,22 @@ class BucketStep {
   void expect(std::size_t bucket, const StepContext& ctx, Flight& flight) const;
 
   // Commits the bucket's result, and the state of this rank's servers.
-  void apply(std::size_t bucket, const Flight& flight, const StepContext& ctx, View x) const;
+  void apply(std::size_t bucket, const Flight& flight, const StepContext& ctx, View x) const {
+    method_.apply(buckets_[bucket], flight, ctx, x);
+  }
   // The same for a result without this rank's frames.
   void replay(std::size_t bucket, const Flight& flight, const StepContext& ctx, View x) const {
-    method_.replay(buckets_[bucket], flight, ctx, x);
+    LocalParameters* const local = method_.local();
+    local ? local->replay(buckets_[bucket], flight, ctx, x)
+          : method_.apply(buckets_[bucket], flight, ctx, x);
   }
   // The same for a result that the method keeps until it adopts it.
-  void arrive(std::size_t bucket, const Flight& flight, const StepContext& begun) const;
-  // The servers alone.
-  void settle(const Flight& flight, int rank) const;
+  void arrive(std::size_t bucket, const Flight& flight, const StepContext& begun) const {
+    method_.local()->arrive(buckets_[bucket], flight, begun);
+  }
 
   // Sum of squares of the step's mean gradient. Every rank has that gradient, so nothing is sent.
-  // REQUIRES: Protocol::mean_gradient, and a flight for each bucket, exchanged.
+  // REQUIRES: Method::mean_gradient(), and a flight for each bucket, exchanged.
   double mean_squares(std::span<const Flight> flights) const;
 
  private:

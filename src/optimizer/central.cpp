@@ -35,8 +35,7 @@ RunDescription Central::description() const {
                      .seed = options_.seed,
                      .settings = run_.settings};
   for (const TensorSlot& slot : layout_.tensors()) run.tensors.push_back(slot.spec);
-  MethodInfo info = method_info(options_.method, 1);
-  method_.describe(info);  // its local rule may have other betas
+  const MethodInfo info = method_info(options_.method, 1, options_.options);
   for (std::size_t g = 0; g < options_.groups.size(); ++g) {
     const auto values = complete_group(options_.groups[g], info, static_cast<int>(g));
     run.groups.push_back(settings_of(values, info));
@@ -89,6 +88,7 @@ void Central::take_results(const RoundRecord& record, StepContext& ctx, std::spa
 }
 
 void Central::apply(View x, const RoundRecord& record) {
+  if (method_.local() != nullptr) method_.local()->begin(x);
   const std::vector<char> unused(layout_.tensors().size(), 1);  // no gradient of this worker
   StepContext ctx;
   ctx.rank = voter_.number;
@@ -224,6 +224,7 @@ void Central::catch_up(View x, std::int64_t& round, bool take_parameters, RoundR
 }
 
 void Central::join(View x, std::int64_t& round) {
+  if (method_.local() != nullptr) method_.local()->begin(x);
   welcome_ = client_->join(description(), options_.vote_weight);
   if (welcome_.number < 0 || welcome_.number >= kMaxWorld) {
     throw CommError(concat("coordinator: this worker's number is ", welcome_.number,

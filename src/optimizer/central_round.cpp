@@ -175,7 +175,7 @@ RoundRecord decode_record(std::span<const std::byte> bytes, const std::string& w
 // --- Rounds. -------------------------------------------------------------------------------------
 
 CentralRound::CentralRound(const Method& method, std::span<const Bucket> buckets)
-    : method_(method), buckets_(buckets), period_(period_of(method)) {
+    : method_(method), buckets_(buckets), period_(method.facts().period) {
   const Round first{.step = step_of(0), .central = true};
   const Protocol protocol = method.protocol(first);
   PRIDE_CHECK(!protocol.before,

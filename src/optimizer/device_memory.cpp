@@ -23,8 +23,8 @@ double bytes_on_device(const Layout& layout, const OptimizerOptions& options,
       info.period > 1 ||
       matrix_operations(options.method, layout, {.options = options.options, .world = 1}) > 0;
   const double frames = (info.link_bits_up + info.link_bits_down) / 8 * bucket;
-  return coords * info.state_bytes * std::max(1, workers) + static_cast<double>(master_bytes) +
-         (directs ? sizeof(float) * coords : 0) + frames;
+  return coords * state_of(options.method, layout, options.options).bytes * std::max(1, workers) +
+         static_cast<double>(master_bytes) + (directs ? sizeof(float) * coords : 0) + frames;
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree() {
     }
   }
   // every rank orthogonalises the same mean: products of a device may differ in the last bits
-  const bool same_products = info.bits_up >= 32 && method->matrix_operations() > 0;
+  const bool same_products = info.bits_up >= 32 && method->facts().matrix_operations > 0;
   return check_agreement(
       caller, layout,
       {{"method", Digest().text(options.method).value()},
@@ -125,7 +125,9 @@ void Optimizer::Impl::agree(Call call, const std::function<Settings()>& body) {
 
 void Optimizer::Impl::check_parameters() {
   Communicator& comm = *comms.front();
-  const View common = method->begin(parameters->view());
+  if (method->local() != nullptr) method->local()->begin(parameters->view());
+  std::vector<ParameterPlace> room;
+  const ConstView common = common_of(*method, parameters->view(), room);
   std::string ranks;
   if (comm.size() > 1) {
     ranks = ranks_that_differ(gather_calls(comm, Call::kFirstStep, hash_of(layout, common)), 1, 0);

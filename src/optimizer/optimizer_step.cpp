@@ -120,7 +120,7 @@ StepReport Optimizer::Impl::finish() {
     skip(describe(*non_finite, steps_done), report);
   } else {
     StepNotes notes;
-    guarded([&] { notes = method->end_step(ctx); });
+    guarded([&] { notes = end_local_step(*method, ctx); });
     // no other rank has the flag, so all would go on without this one
     if (notes.alone && !skips_non_finite()) caller.fail(describe(*notes.alone, steps_done));
     note(notes, report);
@@ -158,9 +158,8 @@ std::vector<std::size_t> Optimizer::take_released() { return impl().take_release
 
 void Optimizer::scale_next_step(const float* factor) {
   impl().check_idle("scale_next_step");
-  const Protocol protocol = impl().method->protocol({.voters = impl().world});
-  PRIDE_CHECK(!protocol.own_parameters, "optimizer: scale_next_step() is not supported with ",
-              impl().options.method,
+  PRIDE_CHECK(impl().method->local() == nullptr,
+              "optimizer: scale_next_step() is not supported with ", impl().options.method,
               ": a step without exchange cannot report a non-finite gradient to all ranks");
   impl().next_scale = {true, factor};
 }

@@ -70,7 +70,7 @@ void Pipeline::begin(StepContext& ctx, View params, GradientView grads, bool hol
   if (delay_ > 0) rethrow_error();
   ctx_ = &ctx;
   protocol_ = method_.protocol(ctx);
-  applied_ = delay_ > 0 || protocol_.own_parameters;
+  applied_ = delay_ > 0 || method_.local() != nullptr;
   params_ = params;
   grads_ = grads;
   hold_ = hold;
@@ -100,7 +100,6 @@ void Pipeline::tensor_ready(std::size_t tensor) {
   if (delay_ > 0 && !sent_.empty() && sent_.back()->ctx.step == ctx_->step) {
     sent_.back()->unused[tensor] = 0;
   }
-  if (!protocol_.by_tensor) return;
   const Stopwatch watch(timing_.encode_s);
   reporting([&] { method_.tensor_ready(tensor, *ctx_, grads_); },
             [&](const char* why) { abandon(why); });
@@ -115,7 +114,7 @@ void Pipeline::submit(std::size_t bucket) {
 
 bool Pipeline::is_done_with(std::size_t bucket) const {
   return encoded_[bucket] != 0 && delay_ == 0 && !protocol_.keeps_gradient &&
-         !protocol_.own_parameters;
+         method_.local() == nullptr;
 }
 
 std::optional<NonFinite> Pipeline::finish() {

@@ -43,7 +43,7 @@ class Pipeline {
 
   // Starts a step. `ctx` and what it points at must live until finish(). With `hold` nothing is
   // applied until every bucket is known to be finite. `clip` above 0 scales the mean gradient down
-  // to that 2-norm. REQUIRES: clip == 0, or hold and Protocol::mean_gradient.
+  // to that 2-norm. REQUIRES: clip == 0, or hold and Method::mean_gradient().
   void begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip = 0);
 
   // The frames of a step take at most this, or the buckets that the threads need. A later bucket is

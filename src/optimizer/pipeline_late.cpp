@@ -71,7 +71,7 @@ void Pipeline::arrive(const Sent& sent) {
     if (bad) continue;
     step_.arrive(b, flight, sent.ctx);
   }
-  if (bad) method_.drop(sent.ctx, *bad);
+  if (bad) method_.local()->drop(sent.ctx, *bad);
 }
 
 void Pipeline::complete() {

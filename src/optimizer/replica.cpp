@@ -31,6 +31,10 @@ void Replica::Impl::publish(const PlacedParameters& written) {
   space.before(options.stream);
 }
 
+void Replica::Impl::to_local(View x) const {
+  if (method->local() != nullptr) method->local()->to_local(x, frozen);
+}
+
 // After an error: what was begun runs now, and the caller's stream waits for it. Otherwise it would
 // change parameters that the caller has restored, or read gradients that are freed.
 void Replica::Impl::leave() noexcept try {
@@ -47,7 +51,9 @@ void Replica::place(const Parameters& params) {
 void Replica::to_common(const Parameters& params) const {
   impl_->with(params, "to_common", [&](const PlacedParameters& placed) {
     impl_->complete();
-    impl_->method->to_common(placed.view(), impl_->frozen);
+    if (LocalParameters* local = impl_->method->local()) {
+      local->to_common(placed.view(), impl_->frozen);
+    }
     impl_->publish(placed);
   });
 }
@@ -62,7 +68,8 @@ void Replica::to_local(const Parameters& params) const {
 std::uint64_t Replica::hash(const Parameters& params) const {
   return impl_->with(params, "hash", [&](const PlacedParameters& placed) {
     impl_->complete();
-    return hash_of(impl_->layout, impl_->method->begin(placed.view()));
+    std::vector<ParameterPlace> room;
+    return hash_of(impl_->layout, common_of(*impl_->method, placed.view(), room));
   });
 }
 
@@ -150,7 +157,7 @@ MemoryUse Replica::memory() const {
   MemoryUse use;
   use.state = sizeof(float) * impl_->method_floats();
   use.masters = impl_->parameters->bytes();
-  use.frames = impl_->frame_bytes() + impl_->method->frame_bytes();
+  use.frames = impl_->frame_bytes() + impl_->method->facts().frame_bytes;
   std::uint64_t apart = 0;  // server state, which lies on the host
   for (const StateTable* table : impl_->tables) {
     apart += sizeof(float) * table->floats(StateKind::kServer);

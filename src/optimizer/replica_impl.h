@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/bucket.h"
-#include "methods/method.h"
+#include "methods/local_parameters.h"
 #include "optimizer/agreement.h"
 #include "optimizer/placed_parameters.h"
 #include "optimizer/reporting.h"
@@ -44,7 +44,7 @@ struct Replica::Impl {
   virtual Cost mean_cost_of(std::int64_t step) const;
   virtual std::size_t frame_bytes() const = 0;
   virtual std::uint64_t method_floats() const { return method->state().floats(); }
-  virtual void to_local(View x) const { method->to_local(x, frozen); }
+  virtual void to_local(View x) const;
   // Moves server state, which lies at the servers of the buckets `from`, to its servers.
   virtual void move_server_state(std::span<const Bucket> /*from*/) {}
   // For calls that virtual workers allow between the gradients of a step.
@@ -75,6 +75,7 @@ struct Replica::Impl {
   std::string describe(const NonFinite& seen, std::int64_t step) const;
   static void enter(const Traffic& traffic, StepReport& report);
   static void enter(const StepTimes& times, StepReport& report);
+  static StepNotes end_local_step(Method& method, const StepContext& ctx);
   void note(const StepNotes& notes, StepReport& report);
   // An exception in a part of a step ends the step. Momentum is then half changed, and parameters
   // if a bucket was applied.

@@ -20,7 +20,7 @@ Replica::Impl::Impl(Layout the_layout, OptimizerOptions the_options, int the_wor
                                : Space::make_host()),
       space(*own_space) {
   active_isa();  // an unusable PRIDE_ISA is reported here; kernels cannot
-  info = method_info(options.method, world);
+  info = method_info(options.method, world, options.options);
   PRIDE_CHECK(world <= info.max_world, "optimizer: ", options.method, " on ", world,
               " ranks, supports at most ", info.max_world);
   PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
@@ -33,8 +33,6 @@ Replica::Impl::Impl(Layout the_layout, OptimizerOptions the_options, int the_wor
   options.options = complete_options(options.method, options.options);
   method = make_method(options.method, {layout, world, options.options, options.nodes, space,
                                         options.orthogonalise});
-  method->describe(info);
-  info.exchanging = method->exchanging_steps();
   // words may name tensors of other parts, and decide nothing if the caller does
   const auto whole = [](const TensorSlot& slot) { return !slot.spec.first_coord; };
   const auto by_name = [](const TensorSlot& slot) {
@@ -54,7 +52,7 @@ Replica::Impl::Impl(Layout the_layout, OptimizerOptions the_options, int the_wor
               "optimizer: clip_global_norm = ", options.clip_global_norm,
               ", must be finite and 0 or more");
   PRIDE_CHECK(
-      options.clip_global_norm == 0 || protocol.mean_gradient,
+      options.clip_global_norm == 0 || method->mean_gradient() != nullptr,
       "optimizer: clip_global_norm: ", options.method,
       " never has the mean gradient of all ranks, so it cannot clip it; clip each rank's own "
       "gradient instead (local clipping; `pride train`: --clip-norm)");
@@ -80,7 +78,8 @@ std::pair<Layout, OptimizerOptions> Replica::Impl::grown(std::vector<TensorSpec>
   std::ranges::move(tensors, std::back_inserter(specs));
   std::optional<Layout> all;
   agree(Call::kAdd, [&] {
-    if (steps_done > 0) method->check_can_grow();
+    const std::string& why_not = method->facts().cannot_grow;
+    PRIDE_CHECK(steps_done == 0 || why_not.empty(), why_not);
     all.emplace(std::move(specs));
     return Settings{};
   });

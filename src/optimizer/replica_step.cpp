@@ -19,6 +19,10 @@ void Replica::Impl::enter(const StepTimes& times, StepReport& report) {
   report.apply_s += times.apply_s;
 }
 
+StepNotes Replica::Impl::end_local_step(Method& method, const StepContext& ctx) {
+  return method.local() != nullptr ? method.local()->end_step(ctx) : StepNotes{};
+}
+
 void Replica::Impl::check_usable() const {
   if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
 }

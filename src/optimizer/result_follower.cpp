@@ -49,7 +49,7 @@ std::string first_name(const Layout& layout) {
 bool results_suffice(const Method& method, int voters) {
   const Protocol protocol = method.protocol({.voters = voters});
   const StateTable& state = method.state();
-  return protocol.replays && !protocol.mean_gradient && !state.has(StateKind::kShared) &&
+  return protocol.replays && method.mean_gradient() == nullptr && !state.has(StateKind::kShared) &&
          !state.has(StateKind::kServer);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/digest.h"
+#include "methods/local_parameters.h"
 #include "pride/error.h"
 #include "pride/replica.h"
 
@@ -13,8 +14,9 @@ namespace {
 
 using Blocks = std::vector<ConstView>;
 
-Blocks blocks_of(Method& method, View x) {
-  Blocks blocks = {method.begin(x)};
+// `room` keeps addresses.
+Blocks blocks_of(const Method& method, View x, std::vector<ParameterPlace>& room) {
+  Blocks blocks = {common_of(method, x, room)};
   Memory& memory = method.state().where();
   for (const auto buffer : method.state().memory()) {
     blocks.push_back({.flat = buffer, .memory = &memory});
@@ -40,6 +42,10 @@ void for_tensors(const Layout& layout, ConstView x, auto&& body) {
 }
 
 }  // namespace
+
+ConstView common_of(const Method& method, View x, std::vector<ParameterPlace>& room) {
+  return method.local() != nullptr ? method.local()->common(x, room) : ConstView(x);
+}
 
 std::size_t run_floats(const Method& method, const Layout& layout) {
   return layout.flat_size() * (1 + method.state().n_memory());
@@ -68,8 +74,9 @@ std::uint64_t run_hash(const Layout& layout, std::span<const float> row) {
   return hash_of(layout, blocks);
 }
 
-std::uint64_t run_hash(const Layout& layout, Method& method, View x) {
-  return hash_of(layout, blocks_of(method, x));
+std::uint64_t run_hash(const Layout& layout, const Method& method, View x) {
+  std::vector<ParameterPlace> room;
+  return hash_of(layout, blocks_of(method, x, room));
 }
 
 void scatter(const Layout& layout, std::span<const float> flat, View x) {
@@ -85,10 +92,11 @@ void gather(const Layout& layout, ConstView x, std::span<float> flat) {
   });
 }
 
-FlatBuffer run_values(const Layout& layout, Method& method, View x) {
+FlatBuffer run_values(const Layout& layout, const Method& method, View x) {
+  std::vector<ParameterPlace> room;
   FlatBuffer row(run_floats(method, layout));
   auto rest = row.span();
-  for (const ConstView block : blocks_of(method, x)) {
+  for (const ConstView block : blocks_of(method, x, room)) {
     gather(layout, block, rest);
     rest = rest.subspan(layout.flat_size());
   }
@@ -97,7 +105,7 @@ FlatBuffer run_values(const Layout& layout, Method& method, View x) {
 
 void take_run_values(const Layout& layout, std::span<const float> row, Method& method, View x) {
   scatter(layout, row, x);
-  method.rebase(x);
+  if (method.local() != nullptr) method.local()->rebase(x);
   for (const auto buffer : method.state().memory()) {
     row = row.subspan(layout.flat_size());
     method.state().where().write(row.first(buffer.size()), buffer);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "methods/method.h"
 #include "pride/flat_buffer.h"
@@ -22,10 +23,13 @@ std::uint64_t hash_of(const Layout& layout, ConstView x);
 // multiple of the layout's flat size.
 std::uint64_t run_hash(const Layout& layout, std::span<const float> row);
 
-// The same from a worker's state: `x` are its parameters, local or common.
-std::uint64_t run_hash(const Layout& layout, Method& method, View x);
+// The parameters that must be equal on all ranks: x, or the common ones. `room` keeps addresses.
+ConstView common_of(const Method& method, View x, std::vector<ParameterPlace>& room);
 
-FlatBuffer run_values(const Layout& layout, Method& method, View x);
+// The same from a worker's state: `x` are its parameters, local or common.
+std::uint64_t run_hash(const Layout& layout, const Method& method, View x);
+
+FlatBuffer run_values(const Layout& layout, const Method& method, View x);
 
 // Copies the row into x and the method's state, and drops drifts. REQUIRES: run_floats()
 // floats.

@@ -147,7 +147,7 @@ StepReport RunWorker::Impl::step(const Parameters& params, const Gradients& grad
     skip(describe(*non_finite, steps_done), report);
   } else {
     StepNotes notes;
-    guarded([&] { notes = method->end_step(ctx); });
+    guarded([&] { notes = end_local_step(*method, ctx); });
     note(notes, report);
   }
   if (options.device) report.note = options.device->warning();
@@ -163,9 +163,9 @@ StepReport RunWorker::Impl::step(const Parameters& params, const Gradients& grad
 std::optional<NonFinite> RunWorker::Impl::encode(StepTimes& times) {
   const Stopwatch watch(times.encode_s);
   const Protocol protocol = method->protocol(ctx);
-  applied = protocol.own_parameters;
+  applied = method->local() != nullptr;
   const GradientView grads{.places = gradients.data(), .factor = gradient_factor};
-  for (std::size_t t = unused.size(); protocol.by_tensor && t-- > 0;) {
+  for (std::size_t t = unused.size(); t-- > 0;) {
     if (unused[t] == 0) method->tensor_ready(t, ctx, grads);
   }
   if (protocol.whole_gradient) bucket_step.prepare(ctx, grads, std::nullopt);

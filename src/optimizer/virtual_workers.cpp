@@ -76,7 +76,9 @@ std::uint64_t VirtualWorkers::Impl::method_floats() const {
 }
 
 void VirtualWorkers::Impl::check_parameters() {
-  for (const Worker& w : workers) w.method->begin(parameters->view());
+  for (const Worker& w : workers) {
+    if (w.method->local() != nullptr) w.method->local()->begin(parameters->view());
+  }
   params_checked = true;
 }
 
@@ -130,7 +132,7 @@ void VirtualWorkers::Impl::report_workers(const std::optional<NonFinite>& non_fi
   std::vector<StepNotes> notes;  // of each worker, or only worker 0's if all are the same
   guarded([&] {
     for (Worker& w : workers) {
-      notes.push_back(w.method->end_step(w.ctx));
+      notes.push_back(end_local_step(*w.method, w.ctx));
       if (protocol.same_apply) break;
     }
   });
@@ -174,9 +176,9 @@ StepReport VirtualWorkers::step(const Parameters& params) { return impl().step(p
 
 void VirtualWorkers::to_worker(int worker, const Parameters& params) const {
   Impl& all = impl();
-  const Method& method = *all.worker(worker, "to_worker").method;
+  const LocalParameters* const local = all.worker(worker, "to_worker").method->local();
   all.place(params, "to_worker");
-  method.to_local(all.parameters->view(), all.frozen);
+  if (local != nullptr) local->to_local(all.parameters->view(), all.frozen);
   all.publish();
 }
 

@@ -29,13 +29,14 @@ void VirtualWorkers::Impl::hand_over(Worker& w, GradientView grads) {
   const Stopwatch watch(timing.encode_s);
   w.ctx = ctx;
   w.ctx.rank = static_cast<int>(&w - workers.data());
+  w.ctx.lean = true;
   w.unused = unused;
   w.ctx.unused = w.unused;
   w.grads = grads;
   protocol = w.method->protocol(w.ctx);
   const bool shares = protocol.before.has_value();  // then it encodes after an exchange of all
-  if (protocol.keeps_gradient || (shares && !protocol.own_parameters)) keep_gradient(w);
-  for (std::size_t t = layout.tensors().size(); protocol.by_tensor && t-- > 0;) {
+  if (protocol.keeps_gradient || (shares && w.method->local() == nullptr)) keep_gradient(w);
+  for (std::size_t t = layout.tensors().size(); t-- > 0;) {
     if (!w.ctx.is_unused(t)) w.method->tensor_ready(t, w.ctx, w.grads);
   }
   w.handed_over = true;
@@ -64,7 +65,6 @@ void VirtualWorkers::Impl::encode(Worker& w) {
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     w.step->encode(b, w.ctx, w.grads, w.flights[b]);
   }
-  w.method->end_encode(w.ctx);
 }
 
 // --- All workers. --------------------------------------------------------------------------------
@@ -87,10 +87,11 @@ std::optional<NonFinite> VirtualWorkers::Impl::exchange_and_apply(View x) {
     if (!workers.front().flights[b].parts.empty()) take_result(b, x);
   }
   if (bad && protocol.delay > 0) {
-    for (Worker& w : workers) w.method->drop(w.ctx, *bad);
+    for (Worker& w : workers) w.method->local()->drop(w.ctx, *bad);
     bad.reset();
   }
-  if (protocol.own_parameters) workers.front().method->to_common(x, workers.front().ctx.frozen);
+  Worker& first = workers.front();
+  if (first.method->local() != nullptr) first.method->local()->to_common(x, first.ctx.frozen);
   return bad;
 }
 
@@ -185,7 +186,7 @@ void VirtualWorkers::Impl::for_shared(std::size_t bucket, View x, const Body& bo
   for (const auto buffer : (*method).state().buffers(StateKind::kShared)) {
     body(buffer.subspan(b.begin, b.size()));
   }
-  if (protocol.own_parameters) return;
+  if (method->local() != nullptr) return;
   for (const Shard& shard : b.shards) {
     for (const Piece& piece : shard.pieces) body(x.of(piece));
   }
@@ -212,9 +213,8 @@ void VirtualWorkers::Impl::take_result(std::size_t bucket, View x) {
         at += values.size();
       });
     }
-    if (protocol.same_apply && w.ctx.rank > 0) {
-      w.step->settle(w.flights[bucket], w.ctx.rank);
-    } else if (protocol.delay > 0) {
+    if (protocol.same_apply && w.ctx.rank > 0) break;
+    if (protocol.delay > 0) {
       w.step->arrive(bucket, w.flights[bucket], w.ctx);
     } else {
       w.step->apply(bucket, w.flights[bucket], w.ctx, x);

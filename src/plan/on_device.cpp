@@ -30,7 +30,8 @@ MethodModel on_device(const DeviceModel& device, MethodModel model, const PlanMe
               " multiplies matrices: give the device's multiplications and additions per second "
               "(--device-operations; in Python DeviceRates.operations)");
   const auto moved = [&](double bytes) { return d * bytes / device.bytes_per_s; };
-  const double state = 2 * info.state_bytes, parameter = 2 * kFloat;
+  const double state = 2 * state_of(method.name, Layout({{"w", {1}}}), method.options).bytes,
+               parameter = 2 * kFloat;
   model.matrix_s = operations > 0 ? operations / device.operations_per_s : 0;
   model.local_s = model.period > 1 ? moved(kFloat + state + parameter) + model.matrix_s : 0;
   if (dense) {

@@ -86,14 +86,12 @@ struct Protocol {
   bool exchanges = true;               // false: nothing is sent in this step
   // Flat coordinates that are exchanged in this step. Buckets outside have no parts.
   std::size_t sent_begin = 0, sent_end = std::numeric_limits<std::size_t>::max();
-  // Above 0: a step's results are used this many steps later, in Method::arrive() or drop()
-  // instead of apply(). The same in every step.
+  // Above 0: a step's results are used this many steps later, in LocalParameters::arrive() or
+  // drop() instead of apply(). The same in every step.
   std::int64_t delay = 0;
-  bool by_tensor = false;           // tensor_ready() is called
   bool whole_gradient = false;      // prepare() comes when all gradients are complete, before any
                                     // bucket is encoded
   std::optional<Part> before = {};  // exchange of prepare()
-  bool mean_gradient = false;       // the mean of the ranks' gradients is known before apply()
   bool hierarchical = false;        // the hierarchical route may be used
   int most_votes = 0;               // largest sum of vote weights; 0: ranks have equal weights
   // Upper bound of a rank's bytes beyond its parts, for this number of buckets and coordinates, if
@@ -104,8 +102,6 @@ struct Protocol {
   // For workers that share one copy of the parameters and of shared state (virtual workers):
   bool same_apply = false;      // apply() changes only these: one call serves all workers
   bool keeps_gradient = false;  // apply() reads the gradient again, or frames lie in it
-  bool own_parameters =
-      false;  // between exchanges each worker has its own, which apply() only writes
 };
 
 // All voters' frames for one shard, in the voters' order. For kNative: none.
@@ -126,7 +122,7 @@ struct Reply {
   Stage stage;                // kDown, or kPartial
   std::span<std::byte> head;  // header included, which the route writes
   std::span<std::byte> body;  // of kNative: the sum
-  ByteBuffer& pending;        // the server's next state, until settle() commits it
+  ByteBuffer& pending;        // the server's next state, until apply() commits it
   std::optional<NonFinite> non_finite = {};
 };
 

@@ -283,7 +283,8 @@ void prepare(const Part& part, const StepContext& ctx, Wire& wire) {
   allocate(up, *ctx.memory, wire.up_block);
   allocate(down, *ctx.memory, wire.down_block);
   wire.unused = ctx.unused;
-  // A device may still read the frames of the step before; end_bucket() writes them after a wait.
+  // A device may still read the frames of the step before; they are written after a wait, in
+  // BucketStep::complete().
   if (ctx.memory->is_host() || wire.fault.span().data() != before) {
     wire.fault_word() = Wire::kNoTensor;
     mark_unused(part, wire);

@@ -192,7 +192,9 @@ void Worker::start() {
       state_floats(*optimizer_) + (personal_ ? state_floats(personal_->optimizer()) : 0);
   start.cost = optimizer_->mean_cost(start.step);
   start.routes = optimizer_->routes();
-  if (const std::int64_t lost = lost_steps(optimizer_->method(), plan_.steps); lost > 0) {
+  if (const std::int64_t lost = lost_steps(plan_.options.method, optimizer_->layout(),
+                                           plan_.optimizer.options, plan_.steps);
+      lost > 0) {
     start.notes.push_back(concat("workers exchange every ", optimizer_->method().period,
                                  " steps: the last ", lost, " of ", plan_.steps,
                                  " are never exchanged (with fragments: of one fragment)"));

@@ -123,6 +123,12 @@ TEST(LionCub, SynchronisesByTheExponentialSchedule) {
   }
 }
 
+TEST(LionCub, IsDescribedWithNamesOfTensors) {
+  const std::map<std::string, std::string> options = {{"sync", "block.*"}};
+  EXPECT_EQ(method_info("lion-cub", 4, options).period, 1);
+  EXPECT_EQ(why_host_only("lion-cub", options), "");
+}
+
 TEST(LionCub, SynchronisesWhatIsNamed) {
   const Layout layout(kTensors);
   const auto equal = [&](const std::string& sync) {

@@ -73,18 +73,18 @@ TEST(LocalMuon, AMomentumThatTakesNoGradientIsRefusedAsTheMethodMuonDoes) {
   for (const char* momentum : {"1", "0.999999999999"}) {
     texts::expect_error<InvalidArgument>(
         [&] {
-          method_info("muon", 4, {{"momentum", momentum}});
+          state_of("muon", Layout({{"w", {1}}}), {{"momentum", momentum}});
         },
         {"must be below 1"});
   }
-  EXPECT_NO_THROW(method_info("muon", 4, {{"momentum", "0"}}));
+  EXPECT_NO_THROW(state_of("muon", Layout({{"w", {1}}}), {{"momentum", "0"}}));
 }
 
 TEST(LocalMuon, AMomentumThatTakesNoGradientIsRefusedByName) {
   if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
   texts::expect_error<InvalidArgument>(
       [&] {
-        method_info("local-ef", 4, {{"local", "muon"}, {"local_momentum", "1"}});
+        state_of("local-ef", Layout({{"w", {1}}}), {{"local", "muon"}, {"local_momentum", "1"}});
       },
       {"option local_momentum = '1'"});
 }

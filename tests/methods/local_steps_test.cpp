@@ -4,6 +4,7 @@
 // Oracle: tests/reference/local_steps_ref.h, loops over ranks without frames.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <mutex>
 
@@ -319,6 +320,9 @@ TEST(LocalSteps, CostTheirShareOfTheBits) {
   EXPECT_DOUBLE_EQ(info.bits_up, 1.0 / 32);
   EXPECT_DOUBLE_EQ(info.bits_down, 1.0 / 32);
   EXPECT_DOUBLE_EQ(method_info("diloco", 4, {{"h", "64"}}).bits_up, 0.5);
+  // of an exchange, copied from a device and to it: a ternary vote has two bits
+  EXPECT_EQ(method_info("local-vote", 4, {{"tie", "zero"}}).link_bits_down, 2);
+  EXPECT_EQ(method_info("local-vote", 4).link_bits_down, 1);
   const Layout layout({{"w", {1 << 20}}});
   const std::map<std::string, std::string> options = {{"h", "32"}};
   for (const auto& route : bucket_routes("local-vote", layout, {.options = options})) {
@@ -341,8 +345,23 @@ TEST(LocalSteps, ATensorThatHasDriftedTakesPartWithoutAGradient) {
   }
 }
 
+TEST(LocalSteps, AHashChangesNoState) {
+  const Layout layout(kTensors);
+  run_world(1, [&](Communicator& comm) {
+    const Optimizer optimizer(comm, layout, options_of("local-vote"));
+    FlatBuffer x(layout.flat_size());
+    testing::fill(layout, x, [](std::size_t, std::size_t i) { return static_cast<float>(i); });
+    const StateDict before = optimizer.save();
+    optimizer.hash(x.span());
+    for (const auto& [name, tensor] : optimizer.save().tensors) {
+      EXPECT_EQ(tensor.values, before.tensors.at(name).values) << name;
+    }
+  });
+}
+
 TEST(LocalSteps, TensorsAreAddedInTheMiddleOfAPhase) {
   const Layout layout(kTensors);
+  std::array<std::uint64_t, 2> hashes{};
   run_world(2, [&](Communicator& comm) {
     Optimizer optimizer(comm, layout, options_of("local-vote"));
     FlatBuffer x(layout.flat_size());
@@ -354,17 +373,21 @@ TEST(LocalSteps, TensorsAreAddedInTheMiddleOfAPhase) {
       const std::size_t at = optimizer.layout().tensors()[t].offset + i;
       return t < kTensors.size() ? grown.span()[at] : 0.5F;
     });
+    // of the common parameters, and of those that were added
+    hashes[static_cast<std::size_t>(comm.rank())] = optimizer.hash(grown.span());
     testing::train(optimizer, comm, grown, 2, 3);
     optimizer.to_common(grown.span());
     const TensorSlot& more = optimizer.layout().tensors().back();
     EXPECT_EQ(grown.span()[more.offset + 3], 0.5F);
     EXPECT_EQ(grown.span()[0], 0.0F);
   });
+  EXPECT_EQ(hashes[0], hashes[1]);
 }
 
 TEST(LocalSteps, RefuseOptionsOutOfRange) {
   const auto refuses = [](std::map<std::string, std::string> options, const std::string& text) {
-    texts::expect_error<InvalidArgument>([&] { method_info("local-vote", 4, options); }, {text});
+    texts::expect_error<InvalidArgument>([&] { state_of("local-vote", Layout(kTensors), options); },
+                                         {text});
   };
   refuses({{"h", "0"}}, "local-vote: option h = '0'");
   refuses({{"local", "adagrad"}}, "choose lion, adamw, sgdm or muon");

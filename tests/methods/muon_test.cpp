@@ -49,8 +49,8 @@ class MuonTest : public ::testing::Test {
 
 TEST_F(MuonTest, QueryKeyAndValueAreThreeMatrices) {
   std::vector<float> values(12 * 4);
-  const auto tall = methods::parts_of({0, 12, 4}, true, values);
-  const auto wide = methods::parts_of({0, 4, 12}, true, values);
+  const auto tall = methods::spans_of({0, 12, 4}, true, values);
+  const auto wide = methods::spans_of({0, 4, 12}, true, values);
   ASSERT_EQ(tall.size(), 3u);
   ASSERT_EQ(wide.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -61,8 +61,26 @@ TEST_F(MuonTest, QueryKeyAndValueAreThreeMatrices) {
     EXPECT_EQ(tall[i].rows * tall[i].cols, 16u);
     EXPECT_EQ(wide[i].rows * wide[i].cols, 16u);
   }
-  EXPECT_EQ(methods::parts_of({0, 12, 4}, false, values).size(), 1u);
-  EXPECT_EQ(methods::parts_of({0, 8, 6}, true, values).size(), 1u);
+  EXPECT_EQ(methods::spans_of({0, 12, 4}, false, values).size(), 1u);
+  EXPECT_EQ(methods::spans_of({0, 8, 6}, true, values).size(), 1u);
+}
+
+TEST_F(MuonTest, ADirectionIsFreedWithItsLastPiece) {
+  const Layout layout({{"w", {8, 16}}});
+  OptionMap options;
+  for (const MethodOption& option : methods::OrthogonalBlend::options("none")) {
+    options[option.name] = option.default_value;
+  }
+  StateTable state;
+  methods::OrthogonalBlend blend({layout, 1, options}, state, StateKind::kLocal);
+  std::vector<float> g(128, 1), m(128, 0);
+  for (int step = 0; step < 2; ++step) {
+    blend.blend(0, step, {0.9F, 0.1F, 0.99F, 0.01F}, Values::of(g), std::span(m));
+    blend.release({.tensor = 0, .begin = 0, .end = 64});
+    EXPECT_EQ(blend.direction(0).size(), 128u);
+    blend.release({.tensor = 0, .begin = 64, .end = 128});
+    EXPECT_TRUE(blend.direction(0).empty());
+  }
 }
 
 TEST_F(MuonTest, MatricesAreChosenByShapeAndName) {
@@ -332,12 +350,13 @@ TEST_F(MuonTest, OnTheMeanGradientIsTheSerialRule) {
 }
 
 TEST_F(MuonTest, TheStateOfKeptFactorsIsCounted) {
+  const Layout layout({{"w", {1}}});
   for (const auto& [method, floats] : {std::pair{"dlion-muon", 1}, {"muon", 2}}) {
-    EXPECT_EQ(method_info(method, 4).state_floats, floats);
-    EXPECT_EQ(method_info(method, 4, {{"every", "4"}}).state_floats, floats + 1);
+    EXPECT_EQ(state_of(method, layout).floats, floats);
+    EXPECT_EQ(state_of(method, layout, {{"every", "4"}}).floats, floats + 1);
   }
-  EXPECT_THROW(method_info("dlion-muon", 4, {{"every", "0"}}), InvalidArgument);
-  EXPECT_THROW(method_info("dlion-muon", 4, {{"never", "4"}}), InvalidArgument);
+  EXPECT_THROW(state_of("dlion-muon", layout, {{"every", "0"}}), InvalidArgument);
+  EXPECT_THROW(state_of("dlion-muon", layout, {{"never", "4"}}), InvalidArgument);
 }
 
 TEST_F(MuonTest, FanInScalesTheStepOfAMatrix) {

@@ -276,7 +276,9 @@ TEST(Streaming, IsInTheBitsStateAndRoutesOfMethods) {
       method_info("local-vote", 4, {{"h", "8"}, {"fragments", "4"}, {"delay", "2"}});
   EXPECT_EQ(stream.period, 8);
   EXPECT_EQ(stream.bits_up, plain.bits_up);
-  EXPECT_EQ(stream.state_floats, plain.state_floats + 2);
+  const Layout layout(kTensors);
+  EXPECT_EQ(state_of("local-vote", layout, {{"h", "8"}, {"fragments", "4"}, {"delay", "2"}}).floats,
+            state_of("local-vote", layout, {{"h", "8"}}).floats + 2);
   const CostQuery query{.options = {{"h", "8"}, {"fragments", "3"}}, .bucket_coords = 512};
   const auto routes = bucket_routes("diloco", Layout(kTensors), query);
   EXPECT_GT(routes.size(), 3u);
@@ -285,7 +287,8 @@ TEST(Streaming, IsInTheBitsStateAndRoutesOfMethods) {
 
 TEST(Streaming, RefusesWhatItCannotDo) {
   const auto refuses = [](const std::string& method, Options options, const std::string& text) {
-    texts::expect_error<InvalidArgument>([&] { method_info(method, 4, options); }, {text});
+    texts::expect_error<InvalidArgument>([&] { state_of(method, Layout(kTensors), options); },
+                                         {text});
   };
   refuses("local-vote", {{"h", "4"}, {"fragments", "5"}}, "option fragments = '5'");
   refuses("local-vote", {{"h", "4"}, {"fragments", "0"}}, "option fragments = '0'");

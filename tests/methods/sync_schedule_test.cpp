@@ -15,13 +15,9 @@ namespace pride::methods::sync_schedule_test {
 namespace {
 
 SyncSchedule schedule(const std::string& kind, int every, int doubling) {
-  const Layout layout({{"w", {1}}});
-  return {"m",
-          {.layout = layout,
-           .world = 2,
-           .options = {{"sync_schedule", kind},
-                       {"sync_every", std::to_string(every)},
-                       {"sync_doubling", std::to_string(doubling)}}}};
+  return SyncSchedule(OptionMap{{"sync_schedule", kind},
+                                {"sync_every", std::to_string(every)},
+                                {"sync_doubling", std::to_string(doubling)}});
 }
 
 // Bits of base^power, least first in words of 32.

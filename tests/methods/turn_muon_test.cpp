@@ -109,7 +109,7 @@ TEST_F(TurnMuon, NamesItselfAndTheOptionThatItRefuses) {
                                     Option{"turns", "128"}, Option{"iterations", "50"}}) {
     texts::expect_error<InvalidArgument>(
         [&] {
-          method_info("turn-muon", 4, {{name, value}});
+          state_of("turn-muon", Layout({{"w", {1}}}), {{name, value}});
         },
         {std::string("turn-muon: option ") + name});
   }

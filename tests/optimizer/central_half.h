@@ -55,7 +55,7 @@ struct Half {
         prepare(flight.parts[k], ctx, flight.wires[k]);
       }
       method->encode(buckets[b], ctx, flight);
-      method->end_bucket(ctx, flight);
+      if (flight.pack) flight.pack(flight);
     }
     return central.ballot(ctx, voter, flights);
   }

@@ -191,6 +191,11 @@ class Counting final : public Frames {
     --in_flight_;
     applied_.push_back(b.index);
   }
+  void reset() {
+    in_flight_ = most_ = 0;
+    encoded_.clear();
+    applied_.clear();
+  }
 
   int in_flight_ = 0, most_ = 0;
   std::vector<int> encoded_, applied_;
@@ -227,20 +232,20 @@ TEST(Pipeline, FramesTakeNoMoreThanTheirLimit) {
       }
       for (const auto& [limit, most] :
            {std::pair{bytes, lanes + 1}, {5 * bytes, 5}, {100 * bytes, kBuckets}}) {
-        method = {};
+        method.reset();
         pipeline.limit_frames(limit);
         pipeline.begin(ctx, {}, {}, false);
         for (std::size_t b = kBuckets; b-- > 0;) pipeline.submit(b);
         EXPECT_FALSE(pipeline.finish());
         EXPECT_EQ(method.most_, most);
         EXPECT_EQ(method.applied_, first(kBuckets));
-        method = {};
+        method.reset();
         pipeline.begin(ctx, {}, {}, true);
         EXPECT_FALSE(pipeline.finish());
         EXPECT_EQ(method.most_, kBuckets) << "held";
       }
       // a step that stops leaves the buckets behind it, on all ranks
-      method = {};
+      method.reset();
       pipeline.limit_frames(0);
       ctx.step = 1;
       pipeline.begin(ctx, {}, {}, false);
@@ -248,7 +253,7 @@ TEST(Pipeline, FramesTakeNoMoreThanTheirLimit) {
       EXPECT_EQ(method.applied_, first(5));
       EXPECT_EQ(method.encoded_, first(5 + lanes + 1));
       ctx.step = 2;
-      method = {};
+      method.reset();
       pipeline.begin(ctx, {}, {}, false);
       EXPECT_FALSE(pipeline.finish());
       EXPECT_EQ(method.applied_, first(kBuckets));
@@ -257,8 +262,9 @@ TEST(Pipeline, FramesTakeNoMoreThanTheirLimit) {
 }
 
 // Exchanges in step 0 with a delay of 2; its server waits until it is let go.
-class Late final : public Frames {
+class Late final : public Frames, public LocalParameters {
  public:
+  Late() { local_ = this; }
   Protocol protocol(const Round& round) const override {
     Protocol protocol;
     protocol.delay = 2;
@@ -279,6 +285,14 @@ class Late final : public Frames {
   void arrive(const Bucket&, const Flight&, const StepContext& begun) override {
     log_ += concat("arrive ", begun.step, "; ");
   }
+  void drop(const StepContext&, const NonFinite&) override {}
+  void begin(ConstView) override {}
+  ConstView common(View x, std::vector<ParameterPlace>&) const override { return x; }
+  void rebase(ConstView) override {}
+  void to_common(View, std::span<const char>) const override {}
+  void to_local(View, std::span<const char>) const override {}
+  void replay(const Bucket&, const Flight&, const StepContext&, View) override {}
+  StepNotes end_step(const StepContext&) override { return {}; }
 
   std::string log_;
   mutable std::latch go_{1};

@@ -113,7 +113,7 @@ void step_of(Communicator& comm, const ServeCase& base, std::vector<Served>& see
       prepare(flight.parts[k], ctx, flight.wires[k]);
     }
     method->encode(bucket, ctx, flight);
-    method->end_bucket(ctx, flight);
+    if (flight.pack) flight.pack(flight);
     for (std::size_t k = 0; k < flight.parts.size(); ++k) {
       witness.of_part(k);
       exchange(comm, witness, flight.parts[k], ctx, nodes, scratch, flight.wires[k]);

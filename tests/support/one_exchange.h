@@ -49,7 +49,7 @@ inline std::optional<NonFinite> one_step(Communicator& comm, Method& method, con
       prepare(flight.parts[k], ctx, flight.wires[k]);
     }
     encode(bucket, flight);
-    method.end_bucket(ctx, flight);
+    if (flight.pack) flight.pack(flight);
     for (std::size_t k = 0; k < flight.parts.size(); ++k) {
       exchange(comm, method, flight.parts[k], ctx, {}, scratch, flight.wires[k]);
       if (flight.wires[k].non_finite) return flight.wires[k].non_finite;

@@ -38,7 +38,8 @@ std::int64_t last_of_period(std::int64_t step, std::int64_t period) {
 // A method that encodes and applies until only_exchange() is called.
 class ExchangeOnly final : public Method {
  public:
-  explicit ExchangeOnly(std::unique_ptr<Method> method) : method_(std::move(method)) {}
+  explicit ExchangeOnly(std::unique_ptr<Method> method)
+      : Method(*method), method_(std::move(method)) {}
 
   void only_exchange() { only_exchange_ = true; }
 
@@ -68,20 +69,13 @@ class ExchangeOnly final : public Method {
       std::ranges::fill(flight.wire(k).room.span(), std::byte{0});
     }
   }
-  void end_bucket(const StepContext& ctx, Flight& flight) override {
-    if (!only_exchange_) method_->end_bucket(ctx, flight);
-  }
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {
     method_->serve(part, shard, up, round, reply);
   }
-  void settle(const Part& part, const Shard& shard, std::span<const float> pending) override {
-    method_->settle(part, shard, pending);
-  }
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View param) override {
     if (!only_exchange_) method_->apply(b, flight, ctx, param);
   }
-  StateTable& state() noexcept override { return method_->state(); }
 
  private:
   std::unique_ptr<Method> method_;
@@ -346,7 +340,7 @@ void bench_exchange(Communicator& comm, const MethodBench& how, const NetworkFac
     };
     for (const std::string& name : how.methods) {
       const MethodChoice choice = parse_method(name);
-      const int state = method_info(choice.name, comm.size(), checked_options(choice)).state_floats;
+      const int state = state_of(choice.name, Layout({{"w", {1}}}), checked_options(choice)).floats;
       finish(with_memory(name, 2 + state, [&] { return measured(comm, name, how, coords); }));
     }
     finish(with_memory("all-reduce fp32", 4,
