@@ -59,7 +59,7 @@ struct Fill {
   float value;
   void run() const noexcept;
 };
-// Fills with NaN if the guard has a fault.
+// Fills with NaN if the guard has a fault.  REQUIRES: a guard.
 struct Poison {
   std::span<float> x;
   Guard guard;
