@@ -66,7 +66,8 @@ void Quantiser::place_steps(Space& space, int bits) {
   std::ranges::transform(scales_, placed_.floats().begin(),
                          [&](float c) { return step_of(c, kernels::largest_level(bits)); });
   space.begin_frames();
-  space.copy(space.bring(std::span<const float>(placed_.floats())), std::span(steps_.get(), n));
+  space.run(kernels::Copy{space.bring(std::span<const float>(placed_.floats())),
+                          std::span(steps_.get(), n)});
 }
 
 // A block's number is that of its range of flat coordinates, plus the number of tensors before it.

@@ -92,8 +92,8 @@ void VirtualWorkers::keep_gradient(Worker& w) {
   for (std::size_t t = 0; t < layout_.tensors().size(); ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
     if (w.ctx.is_unused(t)) continue;
-    space_.widen(w.grads.of(t, slot.offset, slot.offset + slot.n),
-                 w.kept.span().subspan(slot.offset, slot.n));
+    space_.run(kernels::Widen{w.grads.of(t, slot.offset, slot.offset + slot.n),
+                              w.kept.span().subspan(slot.offset, slot.n)});
   }
   w.grads = {.flat = w.kept.data()};
 }
@@ -236,7 +236,7 @@ void VirtualWorkers::take_result(std::size_t bucket, View x) {
     if (shared_.size() < at) shared_ = FlatBuffer::room(at, space_);
     at = 0;
     for_shared(bucket, x, [&](Floats values) {
-      space_.copy(values, shared_.span().subspan(at, values.size()));
+      space_.run(kernels::Copy{values, shared_.span().subspan(at, values.size())});
       at += values.size();
     });
   }
@@ -244,7 +244,7 @@ void VirtualWorkers::take_result(std::size_t bucket, View x) {
     at = 0;
     if (w.ctx.rank > 0 && !protocol_.same_apply) {
       for_shared(bucket, x, [&](Floats values) {
-        space_.copy(shared_.span().subspan(at, values.size()), values);
+        space_.run(kernels::Copy{shared_.span().subspan(at, values.size()), values});
         at += values.size();
       });
     }
