@@ -25,7 +25,7 @@ struct Touch {
 class Touches {
  public:
   explicit Touches(const kernels::Call& call) {
-    std::visit([this](const auto& of) { add_members(of); }, call);
+    std::visit([this](const auto& of) { this->add_members(of); }, call);
   }
   explicit Touches(std::span<std::byte> written) { add(written); }
 
@@ -34,7 +34,7 @@ class Touches {
 
  private:
   void add_members(const auto& of) {
-    for_members(of, [this](const auto& member) { add(member); });
+    for_members(of, [this](const auto& member) { this->add(member); });
   }
   void add(const void* at, std::size_t bytes, Use use) {
     if (bytes == 0) return;
