@@ -5,7 +5,7 @@
 
 namespace pride {
 
-void DeviceSpace::run(const kernels::Call& call) {
+void DeviceSpace::queue(const kernels::Call& call) {
   batches_.add(device::job_of(call), device::Touches(call));
 }
 

@@ -27,7 +27,6 @@ class DeviceSpace final : public Space {
 
   void stage_block(std::span<std::byte> block) override;
   void bring_block(std::span<const std::byte> block) override;
-  void run(const kernels::Call& call) override;
   std::size_t scratch_bytes() const noexcept override;
 
   void call(const std::function<void(void* stream)>& body) override;
@@ -44,6 +43,7 @@ class DeviceSpace final : public Space {
     std::byte* copy;
   };
   const Copied* block_of(std::span<const std::byte> frame) const;
+  void queue(const kernels::Call& call) override;
   void set_bytes(std::span<std::byte> words, std::byte value) override;
   const std::byte* bring_bytes(std::span<const std::byte> frame) override;
   std::byte* stage_bytes(std::span<std::byte> frame) override;

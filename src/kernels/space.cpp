@@ -20,9 +20,6 @@ class HostSpace final : public Space {
   void write_bytes(std::span<const std::byte> from, void* to) override {
     memory_.write_bytes(from, to);
   }
-  void run(const kernels::Call& call) override {
-    std::visit([](const auto& kernel) { kernel.run(); }, call);
-  }
 
  private:
   void set_bytes(std::span<std::byte> words, std::byte value) override {

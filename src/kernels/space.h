@@ -62,7 +62,12 @@ class Space : public Memory {
 
   // ---- Kernels.
 
-  virtual void run(const kernels::Call& call) = 0;
+  // Runs a call of kernels/calls.h. The host needs no variant of calls for it.
+  template <typename Call>
+  void run(const Call& call) {
+    if (is_host()) return call.run();
+    queue(call);
+  }
   void clear(std::span<std::uint64_t> words) {  // to 0
     set_bytes(std::as_writable_bytes(words), std::byte{0});
   }
@@ -83,6 +88,7 @@ class Space : public Memory {
   virtual void before(void* /*stream*/) {}
 
  private:
+  virtual void queue(const kernels::Call& /*call*/) {}  // of a device
   virtual void set_bytes(std::span<std::byte> words, std::byte value) = 0;
   virtual const std::byte* bring_bytes(std::span<const std::byte> frame) = 0;
   virtual std::byte* stage_bytes(std::span<std::byte> frame) = 0;

@@ -30,7 +30,7 @@ void run_chain(SharedArrays& arrays, Space& space, Drawn& drawn) {
         space.forget({arrays.fault_word(), 1});
         break;
       default:
-        space.run(calls.of_kind(kind));
+        std::visit([&](const auto& call) { space.run(call); }, calls.of_kind(kind));
         ++drawn[kind];
     }
   }
