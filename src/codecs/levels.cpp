@@ -2,17 +2,15 @@
 #include "codecs/levels.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
-#include "kernels/ternary.h"
+#include "kernels/level_calls.h"
 #include "pride/bf16.h"
 
 namespace pride {
 namespace {
 
-constexpr std::size_t kScaled = 64;               // values that share a scale
-constexpr std::size_t kRun = kernels::kRunWords;  // the fastest unit of packing and unpacking
+constexpr std::size_t kScaled = 64;  // values that share a scale
 
 // For each of the 64 codes of a word: whether any of its bits is set, and whether all are.
 struct WordOfCodes {
@@ -29,42 +27,6 @@ WordOfCodes look_at(std::span<const std::uint64_t> lines, kernels::LevelShape sh
     out.all &= line;
   }
   return out;
-}
-
-// 64 values as levels; returns their scale.
-float quantise_block(std::span<const float> block, int largest, std::span<std::int8_t> q) {
-  // below the floor the reciprocal might not be finite
-  const float most = kernels::max_abs(block);
-  const float step = most < kernels::kZeroFloor ? 0.0f : most / static_cast<float>(largest);
-  kernels::quantise(block, step == 0 ? 0.0f : 1.0f / step, largest, q);
-  return step;
-}
-
-void write_scaled(std::span<const float> values, const ValueView<std::byte>& view) {
-  if (view.scales.empty()) return;
-  const int largest = kernels::largest_level(view.shape.bits);
-  std::array<std::int8_t, kRun * kScaled> q;
-  for (std::size_t first = 0; first < view.scales.size(); first += kRun) {
-    const std::size_t n = std::min(kRun, view.scales.size() - first);
-    for (std::size_t k = 0; k < n; ++k) {
-      view.scales[first + k] = quantise_block(values.subspan(kScaled * (first + k), kScaled),
-                                              largest, std::span(q).subspan(kScaled * k, kScaled));
-    }
-    kernels::pack_levels(std::span(q).first(kScaled * n), view.shape, first, view.lines);
-  }
-}
-
-void read_scaled(const ValueView<const std::byte>& view, std::span<float> values) {
-  if (view.scales.empty()) return;
-  std::array<std::int8_t, kRun * kScaled> q;
-  for (std::size_t first = 0; first < view.scales.size(); first += kRun) {
-    const std::size_t n = std::min(kRun, view.scales.size() - first);
-    kernels::unpack_levels(view.lines, view.shape, first, std::span(q).first(kScaled * n));
-    for (std::size_t k = 0; k < n; ++k) {
-      kernels::levels_to_floats(std::span(q).subspan(kScaled * k, kScaled), view.scales[first + k],
-                                values.subspan(kScaled * (first + k), kScaled));
-    }
-  }
 }
 
 void check_levels(const ReceivedFrame& f, int bits) {
@@ -138,14 +100,18 @@ void write_values(std::span<const float> values, ValueFormat format, std::span<s
   std::ranges::copy(values.first(view.floats.size()), view.floats.begin());
   if (!view.narrow.empty()) to_bf16(values, view.narrow);
   clear_padding(view.scales);
-  write_scaled(values, view);
+  if (view.scales.empty()) return;
+  std::uint32_t fault = Wire::kNoTensor;  // first_beyond_range() finds it again
+  const kernels::LevelLines lines = {
+      .shape = view.shape, .n_words = view.shape.n_words, .words = view.lines};
+  kernels::WriteValues{values, view.scales, lines, {&fault, 0}}.run();
 }
 
 void read_values(std::span<const std::byte> frame, ValueFormat format, std::span<float> values) {
   const ValueView view(frame.data(), values.size(), format);
   std::ranges::copy(view.floats, values.begin());
   if (!view.narrow.empty()) to_float(view.narrow, values);
-  read_scaled(view, values);
+  kernels::ReadValues{view.scales, view.lines, view.shape, 0, values}.run();
 }
 
 std::size_t first_beyond_range(std::span<const std::byte> frame, ValueFormat format,

@@ -158,15 +158,4 @@ const std::byte* DeviceSpace::bring_bytes(std::span<const std::byte> frame) {
   return memory;
 }
 
-std::uint32_t* DeviceSpace::watch(std::uint32_t& host) {
-  const auto bytes = std::as_writable_bytes(std::span(&host, 1));
-  auto* word = reinterpret_cast<std::uint32_t*>(stage_bytes(bytes));
-  device_->fill(word, device::kNoTensor, 1);
-  return word;
-}
-
-void DeviceSpace::report(const std::uint32_t* watched, std::uint32_t& word) {
-  send_bytes(watched, std::as_writable_bytes(std::span(&word, 1)));
-}
-
 }  // namespace pride

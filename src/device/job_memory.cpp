@@ -7,10 +7,12 @@
 namespace pride {
 namespace {
 
-constexpr std::size_t kGuard = 64;     // bytes behind each array that no kernel may write
-constexpr std::size_t kAligned = 256;  // as a device's own memory
+constexpr std::size_t kGuard = 64;          // bytes behind each array that no kernel may write
+constexpr std::size_t kArrayAligned = 256;  // as a device's own memory
 
-std::size_t aligned(std::size_t bytes) { return (bytes + kAligned - 1) / kAligned * kAligned; }
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kArrayAligned - 1) / kArrayAligned * kArrayAligned;
+}
 
 }  // namespace
 

@@ -1,8 +1,10 @@
 // adamw: the AdamW step. Reads 16 and writes 12 bytes per coordinate.
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/blocks.h"
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
 #include "kernels/scalar.h"
+#include "kernels/value_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/adamw.cpp"
@@ -57,6 +59,13 @@ void adamw(std::span<const float> g, const AdamScalars& s, std::span<float> m, s
            std::span<float> x) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(adamw_step)(g, s, m, v, x);
+}
+
+void AdamW::run() const noexcept {
+  if (is_faulty(guard)) return;
+  for_both(g, x, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
+    adamw(gradient, s, m.subspan(at, part.size()), v.subspan(at, part.size()), part);
+  });
 }
 
 }  // namespace pride::kernels

@@ -6,6 +6,7 @@
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
 #include "kernels/scalar.h"
+#include "kernels/sign_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/apply_counts.cpp"
@@ -69,6 +70,12 @@ void apply_counts(std::span<const std::uint64_t> planes, std::size_t n_planes,
                   std::span<float> x) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(counts)(planes, n_planes, plane_stride, present, world, step, x);
+}
+
+void ApplyCounts::run() const noexcept {
+  x.for_blocks([&](std::size_t at, std::span<float> part) {
+    apply_counts(planes.subspan(at / 64), n_planes, plane_stride, present, world, step, part);
+  });
 }
 
 }  // namespace pride::kernels

@@ -6,6 +6,7 @@
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
 #include "kernels/scalar.h"
+#include "kernels/sign_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/apply_signs.cpp"
@@ -88,6 +89,26 @@ void apply_ternary(std::span<const std::uint64_t> positive, std::span<const std:
                    Step step, std::span<float> x) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(ternary)(positive, nonzero, step, x);
+}
+
+void ApplySigns::run() const noexcept {
+  x.for_blocks([&](std::size_t at, std::span<float> part) {
+    apply_signs(bits.subspan(at / 64, words_for(part.size())), step, part);
+  });
+}
+
+void ApplyTernary::run() const noexcept {
+  x.for_blocks([&](std::size_t at, std::span<float> part) {
+    const std::size_t first = at / 64, n = words_for(part.size());
+    apply_ternary(positive.subspan(first, n), nonzero.subspan(first, n), step, part);
+  });
+}
+
+void ApplyScaledSigns::run() const noexcept {
+  scales.for_blocks(x.size(), [&](std::size_t k, std::size_t at, std::size_t n) {
+    const Step of_block = {decay, scales.of[k]};
+    ApplySigns{bits.subspan(at / 64, words_for(n)), of_block, x.subspan(at, n)}.run();
+  });
 }
 
 }  // namespace pride::kernels

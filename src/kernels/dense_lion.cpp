@@ -1,8 +1,10 @@
 // dense_lion: the Lion step with a dense gradient. Reads 12 and writes 8 bytes per coordinate.
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/blocks.h"
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
 #include "kernels/scalar.h"
+#include "kernels/value_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/dense_lion.cpp"
@@ -54,6 +56,16 @@ void dense_lion(std::span<const float> g, const Blend& blend, Step step, std::sp
                 std::span<float> x) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(lion_step)(g, blend, step, m, x);
+}
+
+void DenseLion::run() const noexcept {
+  if (is_faulty(guard)) return;
+  for_both(g, x, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
+    m.subspan(at, part.size()).for_blocks([&](std::size_t from, std::span<float> momentum) {
+      const std::size_t n = momentum.size();
+      dense_lion(gradient.subspan(from, n), blend, step, momentum, part.subspan(from, n));
+    });
+  });
 }
 
 }  // namespace pride::kernels

@@ -2,9 +2,13 @@
 // residual. Bytes per coordinate: 16, 20.125 and 8.125.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
+#include <cmath>
 
+#include "kernels/blocks.h"
 #include "kernels/isa.h"
 #include "kernels/scaled_signs_scalar.h"
+#include "kernels/sign_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/feedback.cpp"
@@ -128,6 +132,27 @@ void keep_remainder(std::span<const float> p, std::span<const std::uint64_t> bit
                     std::span<float> e) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(remainder)(p, bits, scale, e);
+}
+
+// All data of a block stay in the L1 cache.
+void Compress::run() const noexcept {
+  alignas(64) std::array<float, kScaleBlock> widened, room;
+  scales.for_blocks(m.size(), [&](std::size_t k, std::size_t at, std::size_t n) {
+    const auto p = std::span(room).first(n);
+    feedback(or_zeros(g, at, n, widened), m.subspan(at, n), e.subspan(at, n), f, p);
+    HashWords words = zeros;
+    words.first_word += at / 64;
+    scales.of[k] = compress(p, norm, words, bits.subspan(at / 64, words_for(n)));
+    if (!std::isfinite(scales.of[k])) fault.note();
+  });
+}
+
+void KeepFeedback::run() const noexcept {
+  alignas(64) std::array<float, kScaleBlock> widened;
+  scales.for_blocks(m.size(), [&](std::size_t k, std::size_t at, std::size_t n) {
+    keep_feedback(or_zeros(g, at, n, widened), f, bits.subspan(at / 64, words_for(n)), scales.of[k],
+                  m.subspan(at, n), e.subspan(at, n));
+  });
 }
 
 }  // namespace pride::kernels

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/blocks.h"
 #include "kernels/isa.h"
 #include "kernels/levels.h"
 #include "kernels/scalar.h"
+#include "kernels/sign_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/lion_blend.cpp"
@@ -166,6 +168,14 @@ void blend_only(std::span<const float> g, const Blend& blend, std::span<const fl
                 std::span<float> u) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(blend_floats)(g, blend, m, u);
+}
+
+void LionBlend::run() const noexcept {
+  if (is_faulty(guard)) return;
+  for_both(g, m, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
+    const std::size_t bad = lion_blend(gradient, blend, part, u.subspan(at, part.size()));
+    if (bad != kAllFinite) fault.note();
+  });
 }
 
 }  // namespace pride::kernels

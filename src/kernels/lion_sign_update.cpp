@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/blocks.h"
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
 #include "kernels/scalar.h"
+#include "kernels/sign_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/lion_sign_update.cpp"
@@ -100,6 +102,14 @@ std::size_t lion_sign_update(std::span<const float> g, const Blend& blend, const
                              std::span<float> m, std::span<std::uint64_t> bits) noexcept {
   use_selected_isa();
   return HWY_DYNAMIC_DISPATCH(lion)(g, blend, zeros, m, bits);
+}
+
+void LionSigns::run() const noexcept {
+  for_both(g, m, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
+    const std::size_t bad = lion_sign_update(gradient, blend, zeros.from(at), part,
+                                             bits.subspan(at / 64, words_for(part.size())));
+    if (bad != kAllFinite) fault.note();
+  });
 }
 
 }  // namespace pride::kernels

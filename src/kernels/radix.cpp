@@ -7,6 +7,7 @@
 
 #include "kernels/isa.h"
 #include "kernels/radix_scalar.h"
+#include "kernels/sign_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/radix.cpp"
@@ -234,6 +235,12 @@ std::uint32_t max_digit(std::span<const std::uint32_t> packed, Radix radix, std:
                         std::size_t n_words) noexcept {
   use_selected_isa();
   return HWY_DYNAMIC_DISPATCH(largest)(packed, radix, first_word, n_words);
+}
+
+void ApplyPackedCounts::run() const noexcept {
+  x.for_blocks([&](std::size_t at, std::span<float> part) {
+    apply_packed_counts(packed, radix, first_word + at / 64, present, world, step, part);
+  });
 }
 
 }  // namespace pride::kernels

@@ -7,6 +7,7 @@
 #include "kernels/kernels.h"
 #include "kernels/scalar.h"
 #include "kernels/scaled_signs.h"
+#include "kernels/value_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce.cpp"
@@ -98,6 +99,12 @@ double sum_squares(std::span<const float> x) noexcept {
 double sum_abs(std::span<const float> x) noexcept {
   use_selected_isa();
   return HWY_DYNAMIC_DISPATCH(magnitudes)(x);
+}
+
+void CheckFinite::run() const noexcept {
+  g.for_blocks([&](std::size_t, std::span<const float> part) {
+    if (first_non_finite(part) != kAllFinite) fault.note();
+  });
 }
 
 }  // namespace pride::kernels

@@ -3,6 +3,7 @@
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
 #include "kernels/scalar.h"
+#include "kernels/value_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/scale.cpp"
@@ -43,6 +44,13 @@ void scale(float factor, std::span<float> x) noexcept {
 
 void apply_decay(float decay, std::span<float> x) noexcept {
   if (decay != 1) scale(decay, x);
+}
+
+void Scale::run() const noexcept { scale(factor, x); }
+
+void ApplyDecay::run() const noexcept {
+  if (decay == 1) return;
+  x.for_blocks([&](std::size_t, std::span<float> part) { apply_decay(decay, part); });
 }
 
 }  // namespace pride::kernels

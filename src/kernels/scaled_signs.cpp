@@ -9,6 +9,7 @@
 
 #include "kernels/isa.h"
 #include "kernels/scaled_signs_scalar.h"
+#include "kernels/sign_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/scaled_signs.cpp"
@@ -114,6 +115,12 @@ void mean_of_signs(std::span<const ScaledRow> rows, int divisor, std::span<const
                    std::span<float> out) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(mean_of)(rows, static_cast<float>(divisor), e, out);
+}
+
+void PackSigns::run() const noexcept {
+  if (!is_faulty(guard)) return pack_signs(p, zeros, bits);
+  std::ranges::fill(bits, 0);
+  fault.note();
 }
 
 }  // namespace pride::kernels

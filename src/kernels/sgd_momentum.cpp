@@ -1,8 +1,10 @@
 // sgd_momentum: SGD with momentum. Reads 12 and writes 8 bytes per coordinate.
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/blocks.h"
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
 #include "kernels/scalar.h"
+#include "kernels/value_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/sgd_momentum.cpp"
@@ -51,6 +53,13 @@ void sgd_momentum(std::span<const float> g, float momentum, bool nesterov, Step 
                   std::span<float> m, std::span<float> x) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(momentum_step)(g, momentum, nesterov, step, m, x);
+}
+
+void SgdMomentum::run() const noexcept {
+  if (is_faulty(guard)) return;
+  for_both(g, x, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
+    sgd_momentum(gradient, momentum, nesterov, step, m.subspan(at, part.size()), part);
+  });
 }
 
 }  // namespace pride::kernels

@@ -5,6 +5,7 @@
 
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
+#include "kernels/sign_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/shared_bits.cpp"
@@ -68,6 +69,10 @@ SharedBits SharedBits::from(std::size_t first) const noexcept {
   if (row != nullptr) bits.row += first / 64;
   if (x.n > 0) bits.x = x.subspan(first);
   return bits;
+}
+
+void CellBits::run() const noexcept {
+  for (std::size_t k = 0; k < bits.size(); ++k) bits[k] = cells.at(k);
 }
 
 }  // namespace pride::kernels

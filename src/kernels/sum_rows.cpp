@@ -1,8 +1,12 @@
 // sum_rows and mean_rows: sums in row order. Read 4 bytes per row, write 4 bytes per coordinate.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
 #include "kernels/scalar.h"
+#include "kernels/value_calls.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/sum_rows.cpp"
@@ -70,6 +74,20 @@ void mean_rows(std::span<const float* const> rows, int divisor, std::span<float>
 void sum_rows(std::span<const float* const> rows, std::span<float> out) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(sum_of)(rows, out);
+}
+
+void Sum::run() const noexcept {
+  constexpr std::size_t kBlock = ConstFloats::kBlock;
+  alignas(64) std::array<float, kBlock> room;
+  const std::size_t most = a.halved() ? kBlock : out.size();
+  for (std::size_t begin = 0; begin < out.size(); begin += most) {
+    const Floats some = out.subspan(begin, std::min(most, out.size() - begin));
+    some.for_blocks([&](std::size_t at, std::span<float> part) {
+      const ConstFloats row = a.subspan(begin + at, part.size());
+      const float* const rows[] = {row.read(room).data(), b.data() + begin + at};
+      sum_rows(rows, part);
+    });
+  }
 }
 
 }  // namespace pride::kernels

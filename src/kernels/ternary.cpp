@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "kernels/isa.h"
+#include "kernels/value_calls.h"
 #include "pride/random_bits.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -170,6 +171,10 @@ void sums_to_floats(std::span<const std::uint64_t> planes, std::size_t n_planes,
                     std::span<float> out) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(floats_of_sums)(planes, n_planes, plane_stride, offset, world, scale, out);
+}
+
+void FindNonzero::run() const noexcept {
+  if (max_abs(x) > 0) found.note();
 }
 
 }  // namespace pride::kernels

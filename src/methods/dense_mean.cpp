@@ -249,15 +249,16 @@ void DenseMean::encode_on_device(const Bucket& bucket, const StepContext& ctx, F
   const auto staged = space_.stage(frame);
   std::size_t written = 0;
   const auto clear_to = [&](std::size_t end) {  // unused tensors and padding
-    space_.fill(staged.subspan(written, end - written), 0);
+    space_.run(kernels::Fill{staged.subspan(written, end - written), 0});
   };
   for (const Shard& shard : bucket.shards) {
     for (const Piece& p : shard.pieces) {
       if (ctx.is_unused(p.tensor)) continue;
       const std::size_t first = p.begin - bucket.begin;
       clear_to(first);
-      space_.widen(flight.grad.of(p), staged.subspan(first, p.n()));
-      space_.check(flight.grad.of(p), {watched, static_cast<std::uint32_t>(p.tensor)});
+      space_.run(kernels::Widen{flight.grad.of(p), staged.subspan(first, p.n())});
+      space_.run(
+          kernels::CheckFinite{flight.grad.of(p), {watched, static_cast<std::uint32_t>(p.tensor)}});
       written = first + p.n();
     }
   }
@@ -316,7 +317,7 @@ void DenseMean::apply(const Bucket& bucket, const Flight& flight, const StepCont
       const Piece& p = bucket.shards[j].pieces[k];
       const StepScalars s = ctx.scalars_of(p);
       if (bit_at(unused, k)) {
-        space_.apply_decay(s.decay, x.of(p));
+        space_.run(kernels::ApplyDecay{s.decay, x.of(p)});
         continue;
       }
       const std::byte* first = mean.data() + (p.begin - bucket.begin) * size_of(dtype);

@@ -24,19 +24,19 @@ void apply_average(Space& space, const Shard& shard, const CountView<const std::
     const auto part = x.of(p);
     const int users = counts.users[k];
     if (users == 0) {
-      space.apply_decay(step.decay, part);
+      space.run(kernels::ApplyDecay{step.decay, part});
       continue;
     }
     const std::size_t packed = counts.packed_words - std::min(counts.packed_words, p.first_word);
     const std::size_t n_packed = std::min(part.size(), 64 * packed);
     if (n_packed > 0) {
-      space.apply_packed_counts(all_packed, counts.radix, p.first_word, users, ctx.votes(), step,
-                                part.first(n_packed));
+      space.run(kernels::ApplyPackedCounts{all_packed, counts.radix, p.first_word, users,
+                                           ctx.votes(), step, part.first(n_packed)});
     }
     if (n_packed < part.size()) {
       const std::size_t first = p.first_word + n_packed / 64 - counts.packed_words;
-      space.apply_counts(all_planes.subspan(first), counts.n_planes, counts.plane_words, users,
-                         ctx.votes(), step, part.subspan(n_packed));
+      space.run(kernels::ApplyCounts{all_planes.subspan(first), counts.n_planes, counts.plane_words,
+                                     users, ctx.votes(), step, part.subspan(n_packed)});
     }
   }
 }

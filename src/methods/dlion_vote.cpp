@@ -46,11 +46,11 @@ void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte
     const kernels::Step step = step_of(p, ctx, matrices);
     const auto part = x.of(p);
     if (bit_at(vote.unused, k)) {
-      space.apply_decay(step.decay, part);
+      space.run(kernels::ApplyDecay{step.decay, part});
     } else if (nonzero.empty()) {
-      space.apply_signs(words_of(positive, p), step, part);
+      space.run(kernels::ApplySigns{words_of(positive, p), step, part});
     } else {
-      space.apply_ternary(words_of(positive, p), words_of(nonzero, p), step, part);
+      space.run(kernels::ApplyTernary{words_of(positive, p), words_of(nonzero, p), step, part});
     }
   }
 }

@@ -44,8 +44,8 @@ void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad
         matrices->encode(p, zeros, signs, fault);
         if (ctx.lean) matrices->release(p);
       } else {
-        space.lion_sign_update(grad.of(p), blend(ctx.scalars_of(p)), zeros, m.of(p.begin, p.n()),
-                               signs, fault);
+        space.run(kernels::LionSigns{grad.of(p), blend(ctx.scalars_of(p)), zeros,
+                                     m.of(p.begin, p.n()), signs, fault});
       }
     }
     space.send(staged, frame);
@@ -62,7 +62,8 @@ void send_cells(Space& space, std::span<const Shard> shards, const StepContext& 
   const std::span words(reinterpret_cast<std::uint64_t*>(bytes.data()), mine.n_words());
   const auto staged = space.stage(words);
   for (const Piece& p : mine.pieces) {
-    space.cell_bits(cells_of(ctx, p, step_scale(matrices, p.tensor)), words_of(staged, p));
+    space.run(
+        kernels::CellBits{cells_of(ctx, p, step_scale(matrices, p.tensor)), words_of(staged, p)});
   }
   space.send(staged, words);
 }

@@ -72,11 +72,16 @@ void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight&
     for_blocks(space_, shard, [&](const ScaleBlock& b, std::size_t first, std::size_t n) {
       const Piece& piece = shard.pieces[b.piece];
       // NaN or Inf in the gradient, or a sum that overflows here, makes the scale non-finite
-      space_.compress(gradient_of(flight, piece.tensor, b, ctx), feedback_(ctx.scalars_of(piece)),
-                      norm_, zero_words(ctx.seed, ctx.step, ctx.rank, piece.in_whole(b.begin)),
-                      m_.span().subspan(b.begin, b.n()), error_.span().subspan(b.begin, b.n()),
-                      staged.signs_of(b), scales_of(staged.scales, b, first, n),
-                      {watched, static_cast<std::uint32_t>(piece.tensor)});
+      space_.run(
+          kernels::Compress{gradient_of(flight, piece.tensor, b, ctx),
+                            feedback_(ctx.scalars_of(piece)),
+                            norm_,
+                            zero_words(ctx.seed, ctx.step, ctx.rank, piece.in_whole(b.begin)),
+                            m_.span().subspan(b.begin, b.n()),
+                            error_.span().subspan(b.begin, b.n()),
+                            staged.signs_of(b),
+                            scales_of(staged.scales, b, first, n),
+                            {watched, static_cast<std::uint32_t>(piece.tensor)}});
     });
     space_.send(staged.signs, frame.signs);
     space_.send(staged.scales, frame.scales);
@@ -149,11 +154,11 @@ void ErrorFeedback::apply(const Bucket& bucket, const Flight& flight, const Step
       const std::size_t tensor = shard.pieces[b.piece].tensor;
       const StepScalars s = ctx.scalars_of(shard.pieces[b.piece]);
       const auto part = x.f32(tensor, b.begin, b.end);
-      if (bit_at(result.unused, b.piece)) return space_.apply_decay(s.decay, part);
+      if (bit_at(result.unused, b.piece)) return space_.run(kernels::ApplyDecay{s.decay, part});
       const auto m = m_.span().subspan(b.begin, b.n());
-      space_.keep_feedback(gradient_of(flight, tensor, b, ctx), feedback_(s), sent.signs_of(b),
-                           scales_of(sent.scales, b, first, n), m,
-                           error_.span().subspan(b.begin, b.n()));
+      space_.run(kernels::KeepFeedback{gradient_of(flight, tensor, b, ctx), feedback_(s),
+                                       sent.signs_of(b), scales_of(sent.scales, b, first, n), m,
+                                       error_.span().subspan(b.begin, b.n())});
       step(b, {result.signs_of(b), scales_of(result.scales, b, first, n)}, s, m, part);
     });
   }

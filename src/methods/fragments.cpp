@@ -114,9 +114,9 @@ Fragments::Range Fragments::sent_range(std::int64_t step) const {
 }
 
 void Fragments::send(std::size_t begin, std::span<const float> common, std::span<float> drift) {
-  space_.copy(common, before_->span().subspan(begin, common.size()));
-  space_.copy(drift, sent_->span().subspan(begin, drift.size()));
-  space_.fill(drift, 0);
+  space_.run(kernels::Copy{common, before_->span().subspan(begin, common.size())});
+  space_.run(kernels::Copy{drift, sent_->span().subspan(begin, drift.size())});
+  space_.run(kernels::Fill{drift, 0});
   where_[of(begin)] = Where::kSent;
 }
 
@@ -143,13 +143,13 @@ void Fragments::place(std::size_t begin, std::span<const float> common, std::spa
 void Fragments::take_back(std::size_t begin, std::span<float> drift, std::int64_t step) const {
   const std::size_t f = of(begin);
   if (adopts(f, step) && where_[f] == Where::kDropped) {
-    space_.sum(sent(begin, drift.size()), drift, drift);
+    space_.run(kernels::Sum{sent(begin, drift.size()), drift, drift});
   }
 }
 
 void Fragments::write(std::size_t begin, std::span<const float> common,
                       std::span<const float> drift, Floats x, std::int64_t step) const {
-  if (adopts(of(begin), step)) return space_.sum(common, drift, x);
+  if (adopts(of(begin), step)) return space_.run(kernels::Sum{common, drift, x});
   place(begin, common, drift, x);
 }
 
@@ -159,9 +159,9 @@ bool Fragments::adopts(std::size_t f, std::int64_t step) const {
 
 void Fragments::place(std::size_t begin, std::span<const float> common,
                       std::span<const float> drift, Floats x) const {
-  if (!away(of(begin))) return space_.sum(common, drift, x);
-  space_.sum(before(begin, x.size()), sent(begin, x.size()), x);
-  space_.sum(x, drift, x);
+  if (!away(of(begin))) return space_.run(kernels::Sum{common, drift, x});
+  space_.run(kernels::Sum{before(begin, x.size()), sent(begin, x.size()), x});
+  space_.run(kernels::Sum{x, drift, x});
 }
 
 std::optional<Fragments::Adopted> Fragments::end_step(std::int64_t step) {

@@ -274,7 +274,7 @@ void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ct
       if (!e_ || ctx.is_unused(p.tensor)) continue;
       const auto next = space_.is_host() ? wire.room.floats().subspan(p.begin - b.begin, p.n())
                                          : next_.span().subspan(p.begin, p.n());
-      space_.copy(next, e_->span().subspan(p.begin, p.n()));
+      space_.run(kernels::Copy{next, e_->span().subspan(p.begin, p.n())});
     }
   }
 }

@@ -36,7 +36,7 @@ class LionCub final : public Method {
   void levels_on_device(const Bucket& b, const StepContext& ctx, Flight& flight);
   static std::size_t width_of(Sum type);
   static std::span<std::uint64_t> words_of_sums(Wire& sums);
-  LevelKernels::Lines integers_of(const Bucket& b, const Piece& p, Sum type,
+  kernels::LevelLines integers_of(const Bucket& b, const Piece& p, Sum type,
                                   std::span<std::uint64_t> words) const;
   void encode_levels(const Bucket& b, const StepContext& ctx, Flight& flight);
   void serve_levels(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;

@@ -29,7 +29,7 @@ std::span<std::uint64_t> LionCub::words_of_sums(Wire& sums) {
   return {reinterpret_cast<std::uint64_t*>(bytes.data()), bytes.size() / sizeof(std::uint64_t)};
 }
 
-LevelKernels::Lines LionCub::integers_of(const Bucket& b, const Piece& p, Sum type,
+kernels::LevelLines LionCub::integers_of(const Bucket& b, const Piece& p, Sum type,
                                          std::span<std::uint64_t> words) const {
   const std::size_t width = width_of(type);
   return {
@@ -53,7 +53,7 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
   }
   for (std::size_t j = 0; j < b.shards.size(); ++j) {
     const Shard& shard = b.shards[j];
-    LevelKernels::Lines lines;
+    kernels::LevelLines lines;
     std::span<std::uint64_t> frame;
     if (!sums) {
       const LevelView view(wire.up[j].span().data(), shard, bits_);
@@ -66,6 +66,7 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
     for (const Piece& p : shard.pieces) {
       if (ctx.is_unused(p.tensor)) continue;
       lines.first_word = p.first_word;
+      lines.n_words = p.n_words();
       Quantiser::Buffers buffers{
           .g = flight.grad, .m = m_.span().subspan(p.begin, p.n()), .e = {}, .e_next = {}};
       if (e_) {

@@ -27,23 +27,23 @@ ConstView LocalSteps::common(View x, std::vector<ParameterPlace>& room) const {
 void LocalSteps::copy_to_common(ConstView x, std::size_t first) {
   for (std::size_t t = first; t < layout_.tensors().size(); ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
-    space_.copy(x.f32(t, slot.offset, slot.offset + slot.n),
-                common_.span().subspan(slot.offset, slot.n));
+    space_.run(kernels::Copy{x.f32(t, slot.offset, slot.offset + slot.n),
+                             common_.span().subspan(slot.offset, slot.n)});
   }
 }
 
 void LocalSteps::rebase(ConstView x) {
   held_ = layout_.tensors().size();
   copy_to_common(x, 0);
-  space_.fill(drift_.span(), 0);
+  space_.run(kernels::Fill{drift_.span(), 0});
 }
 
 void LocalSteps::to_common(View x, std::span<const char> frozen) const {
   for (std::size_t t = 0; t < held_; ++t) {
     if (!frozen.empty() && frozen[t] != 0) continue;
     const TensorSlot& slot = layout_.tensors()[t];
-    space_.copy(common_.span().subspan(slot.offset, slot.n),
-                x.f32(t, slot.offset, slot.offset + slot.n));
+    space_.run(kernels::Copy{common_.span().subspan(slot.offset, slot.n),
+                             x.f32(t, slot.offset, slot.offset + slot.n)});
   }
 }
 

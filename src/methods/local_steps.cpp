@@ -212,11 +212,11 @@ void LocalSteps::hand_over(std::size_t tensor, const StepContext& ctx, Guard gua
   const float lr = ctx.groups[static_cast<std::size_t>(slot.spec.group)].lr;
   const GradientView all = direction();
   const auto d = direction_.span().subspan(slot.offset, slot.n);
-  space_.copy(drift_.span().subspan(slot.offset, slot.n), d);
-  if (rest_ != nullptr) space_.sum(d, rest_->span().subspan(slot.offset, slot.n), d);
+  space_.run(kernels::Copy{drift_.span().subspan(slot.offset, slot.n), d});
+  if (rest_ != nullptr) space_.run(kernels::Sum{d, rest_->span().subspan(slot.offset, slot.n), d});
   // with a rate of 0 the outer step is 0, too
-  space_.scale(kind_ == OuterStep::kSigns && lr != 0 ? -1 / lr : -1, d);
-  if (guard != nullptr) space_.poison(d, guard);
+  space_.run(kernels::Scale{kind_ == OuterStep::kSigns && lr != 0 ? -1 / lr : -1, d});
+  if (guard != nullptr) space_.run(kernels::Poison{d, guard});
   idle_[tensor] = 0;
   handed_over_[tensor] = ctx.step;
   outer_->tensor_ready(tensor, outer_context(ctx), all);
@@ -230,7 +230,7 @@ void LocalSteps::tensor_ready(std::size_t tensor, const StepContext& ctx, Gradie
   if (!fragments_.sends(slot.offset, ctx.step)) return;
   const std::size_t begin = slot.offset, end = begin + slot.n;
   const FaultSlot fault = fault_of(tensor, ctx);
-  space_.check(grad.of(tensor, begin, end), fault);
+  space_.run(kernels::CheckFinite{grad.of(tensor, begin, end), fault});
   take_step(tensor, begin, end, grad, ctx, fault.word);
   if (!fragments_.stream()) return hand_over(tensor, ctx, fault.word);
   if (space_.fault_in(fault.word) != Wire::kNoTensor) fault_of_step(tensor, ctx).note();
@@ -247,8 +247,8 @@ bool LocalSteps::has_drifted(std::size_t tensor, const StepContext& ctx) {
       if (handed_over_[t] == ctx.step || ctx.is_frozen(t)) continue;
       for (const FlatBuffer* y : {&drift_, rest_}) {
         if (y == nullptr) continue;
-        space_.find(y->span().subspan(tensors[t].offset, tensors[t].n),
-                    {drift_words_.get() + t, static_cast<std::uint32_t>(t)});
+        space_.run(kernels::FindNonzero{y->span().subspan(tensors[t].offset, tensors[t].n),
+                                        {drift_words_.get() + t, static_cast<std::uint32_t>(t)}});
       }
     }
     drifted_.resize(tensors.size());
@@ -274,7 +274,7 @@ void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight)
       if (last) {
         settle_unused(p.tensor, ctx);
       } else if (!ctx.is_unused(p.tensor)) {
-        space_.check(flight.grad.of(p), fault_of_step(p.tensor, ctx));
+        space_.run(kernels::CheckFinite{flight.grad.of(p), fault_of_step(p.tensor, ctx)});
       }
     }
   }
@@ -300,20 +300,20 @@ void LocalSteps::take_outer_step(const Bucket& b, const Flight& flight, const St
     return moved_.span().subspan(p.begin - b.begin, p.n());
   };
   for_pieces(b, [&](const Piece& p) {
-    space_.copy(of(common_, p), moved(p));
-    space_.apply_decay(outer.scalars_of(p).decay, moved(p));
+    space_.run(kernels::Copy{of(common_, p), moved(p)});
+    space_.run(kernels::ApplyDecay{outer.scalars_of(p).decay, moved(p)});
   });
   outer_->apply(b, flight, outer, {.flat = common_.span()});
   for_pieces(b, [&](const Piece& p) {
     const auto part = moved(p), rest = of(*rest_, p);
     if (outer.is_frozen(p.tensor)) return;
-    space_.scale(-1, part);
-    space_.sum(part, of(common_, p), part);
-    space_.scale(-1, part);
-    space_.sum(rest, fragments_.delay() > 0 ? fragments_.sent(p.begin, p.n()) : of(drift_, p),
-               rest);
-    space_.sum(rest, part, rest);
-    space_.scale(feedback_, rest);
+    space_.run(kernels::Scale{-1, part});
+    space_.run(kernels::Sum{part, of(common_, p), part});
+    space_.run(kernels::Scale{-1, part});
+    space_.run(kernels::Sum{
+        rest, fragments_.delay() > 0 ? fragments_.sent(p.begin, p.n()) : of(drift_, p), rest});
+    space_.run(kernels::Sum{rest, part, rest});
+    space_.run(kernels::Scale{feedback_, rest});
   });
 }
 
@@ -325,7 +325,7 @@ void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext&
   for_pieces(b, [&](const Piece& p) {
     const auto y = of(drift_, p);
     if (ctx.is_frozen(p.tensor)) return fragments_.take_back(p.begin, y, ctx.step);
-    if (at_once) space_.fill(y, 0);
+    if (at_once) space_.run(kernels::Fill{y, 0});
     if (!last && !ctx.is_unused(p.tensor) &&
         take_step(p.tensor, p.begin, p.end, flight.grad, ctx, fault_of_step(p.tensor, ctx).word)) {
       moved.push_back(p.tensor);
@@ -346,8 +346,8 @@ void LocalSteps::replay(const Bucket& b, const Flight& flight, const StepContext
   outer_->apply(b, flight, outer_context(ctx), {.flat = common_.span()});
   for (const Shard& shard : b.shards) {
     for (const Piece& p : shard.pieces) {
-      space_.fill(of(drift_, p), 0);
-      space_.copy(of(common_, p), x.of(p));
+      space_.run(kernels::Fill{of(drift_, p), 0});
+      space_.run(kernels::Copy{of(common_, p), x.of(p)});
     }
   }
 }

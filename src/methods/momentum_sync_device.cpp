@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "kernels/level_kernels.h"
 #include "methods/momentum_sync.h"
 
 namespace pride::methods {
@@ -34,10 +33,12 @@ void MomentumSync::encode_on_device(Space& space, const Bucket& bucket, const St
     const auto scales = space.stage(frame.scales);
     const auto lines = space.stage(frame.lines);
     for_parts(ranges, shard, [&](const Range& r, std::size_t first) {
-      space.levels()->write_values(m.subspan(r.begin, r.n()),
-                                   scales.subspan(first / 64, r.n() / 64),
-                                   {.shape = frame.shape, .first_word = first / 64, .words = lines},
-                                   {watched, static_cast<std::uint32_t>(r.tensor)});
+      const std::size_t n = r.n() / 64;
+      space.run(kernels::WriteValues{
+          m.subspan(r.begin, r.n()),
+          scales.subspan(first / 64, n),
+          {.shape = frame.shape, .first_word = first / 64, .n_words = n, .words = lines},
+          {watched, static_cast<std::uint32_t>(r.tensor)}});
     });
     space.send(scales, frame.scales);
     space.send(lines, frame.lines);
@@ -55,9 +56,8 @@ void MomentumSync::apply_on_device(Space& space, const Bucket& bucket, const Ste
     const auto scales = space.bring(frame.scales);
     const auto lines = space.bring(frame.lines);
     for_parts(ranges, shard, [&](const Range& r, std::size_t first) {
-      space.levels()->read_values(scales.subspan(first / 64, r.n() / 64),
-                                  LevelKernels::Lines::read(frame.shape, first / 64, lines),
-                                  m.subspan(r.begin, r.n()));
+      space.run(kernels::ReadValues{scales.subspan(first / 64, r.n() / 64), lines, frame.shape,
+                                    first / 64, m.subspan(r.begin, r.n())});
     });
   }
 }

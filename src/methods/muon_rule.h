@@ -41,7 +41,7 @@ class MuonRule final : public rules::Rule {
     const TensorSlot& slot = layout_.tensors()[tensor];
     FlatBuffer& whole = gradients_[tensor];
     if (whole.size() == 0) whole = FlatBuffer::room(slot.n, space_);
-    space_.widen(g, whole.span().subspan(begin - slot.offset, g.n));
+    space_.run(kernels::Widen{g, whole.span().subspan(begin - slot.offset, g.n)});
     arrived_[tensor] += g.n;
   }
 
@@ -65,9 +65,13 @@ class MuonRule final : public rules::Rule {
     matrices_.blend(tensor, step, betas_, Values::of(g),
                     adamw_.m().span().subspan(slot.offset, slot.n), guard);
     // the kernel's m becomes 0 * m + u: a copy of u
-    space_.sgd_momentum(Values::of(matrices_.direction(tensor)), 0, false,
-                        {s.decay, s.lr * matrices_.step_scale(tensor)}, g,
-                        x.f32(tensor, slot.offset, slot.offset + slot.n), guard);
+    space_.run(kernels::SgdMomentum{Values::of(matrices_.direction(tensor)),
+                                    0,
+                                    false,
+                                    {s.decay, s.lr * matrices_.step_scale(tensor)},
+                                    g,
+                                    x.f32(tensor, slot.offset, slot.offset + slot.n),
+                                    guard});
     return true;
   }
 

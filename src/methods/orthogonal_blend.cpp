@@ -287,8 +287,8 @@ void OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels
   begin(step, tensor);
   Held& held = *of_tensor_[tensor];
   if (held.u.size() == 0) held.u = FlatBuffer::room(m.size(), space_);
-  space_.lion_blend(g, betas, m, held.u.span(), {held.fault, static_cast<std::uint32_t>(tensor)},
-                    guard);
+  space_.run(kernels::LionBlend{
+      g, betas, m, held.u.span(), {held.fault, static_cast<std::uint32_t>(tensor)}, guard});
   if (!space_.is_host()) {
     held.waits = any_wait_ = true;
   } else if (space_.fault_in(held.fault) == Wire::kNoTensor &&
@@ -337,8 +337,8 @@ const OrthogonalBlend::Held& OrthogonalBlend::finished(std::size_t tensor) {
 void OrthogonalBlend::encode(const Piece& piece, const kernels::SharedBits& zeros,
                              std::span<std::uint64_t> signs, FaultSlot fault) {
   const Held& held = finished(piece.tensor);
-  space_.pack_signs(held.u.span().subspan(piece.begin - held.offset, piece.n()), zeros, signs,
-                    held.fault, fault);
+  space_.run(kernels::PackSigns{held.u.span().subspan(piece.begin - held.offset, piece.n()), zeros,
+                                signs, held.fault, fault});
 }
 
 void OrthogonalBlend::release(const Piece& piece) {

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/level_kernels.h"
-#include "kernels/levels.h"
+#include "kernels/level_calls.h"
 #include "methods/shared_scales.h"
 
 namespace pride::methods {
@@ -63,7 +62,7 @@ class Quantiser {
   void place_steps(Space& space, int bits);
   // encode() that writes levels to `lines`.
   void encode_on_device(Space& space, const Piece& piece, const StepContext& ctx,
-                        const Buffers& buffers, int bits, const LevelKernels::Lines& lines,
+                        const Buffers& buffers, int bits, const kernels::LevelLines& lines,
                         FaultSlot fault);
 
  private:

@@ -9,7 +9,7 @@
 namespace pride::methods {
 namespace {
 
-using Size = LevelKernels::Size;
+using kernels::Size;
 
 Size size_of(Scale scale) {
   if (scale == Scale::kMaximum) return Size::kLargest;
@@ -32,11 +32,12 @@ void Quantiser::measure_on_device(Space& space, const StepContext& ctx, const Fl
     const auto of_tensor = staged.subspan(at, blocks_of(slot.n));
     at += of_tensor.size();
     if (of_tensor.empty() || ctx.is_unused(t)) continue;
-    space.levels()->measure(
+    space.run(kernels::Measure{
         {flat.g.of(t, slot.offset, slot.offset + slot.n),
          lion_blend(ctx.scalars_of_group(slot.spec.group)), flat.m.subspan(slot.offset, slot.n),
          flat.e.empty() ? flat.e : flat.e.subspan(slot.offset, slot.n)},
-        size_of(scale_), of_tensor);
+        size_of(scale_),
+        of_tensor});
   }
   space.send(staged, std::span(sums));
   space.wait(space.record());
@@ -58,7 +59,8 @@ void Quantiser::place_steps(Space& space, int bits) {
   std::ranges::transform(scales_, placed_.floats().begin(),
                          [&](float c) { return step_of(c, kernels::largest_level(bits)); });
   space.begin_frames();
-  space.copy(space.bring(std::span<const float>(placed_.floats())), std::span(steps_.get(), n));
+  space.run(kernels::Copy{space.bring(std::span<const float>(placed_.floats())),
+                          std::span(steps_.get(), n)});
 }
 
 // A block's number is that of its range of flat coordinates, plus the number of tensors before it.
@@ -70,20 +72,20 @@ std::span<float> Quantiser::block_steps(Space& space, const Piece& piece) {
 }
 
 void Quantiser::encode_on_device(Space& space, const Piece& piece, const StepContext& ctx,
-                                 const Buffers& b, int bits, const LevelKernels::Lines& lines,
+                                 const Buffers& b, int bits, const kernels::LevelLines& lines,
                                  FaultSlot fault) {
-  const LevelKernels::BlendOf u = {b.g.of(piece), lion_blend(ctx.scalars_of(piece)), b.m, b.e};
-  LevelKernels::Steps steps;
+  const kernels::BlendOf u = {b.g.of(piece), lion_blend(ctx.scalars_of(piece)), b.m, b.e};
+  kernels::LevelSteps steps;
   if (by_tensor_) {
     steps = {{steps_.get() + scale_of_[piece.tensor], 1}, piece.n(), 0};
   } else {
     const auto blocks = block_steps(space, piece);
     const std::size_t lead = piece.begin % kScaleBlock;
-    space.levels()->measure_blocks(u, size_of(scale_), kernels::largest_level(bits),
-                                   {blocks, lead});
+    space.run(
+        kernels::MeasureBlocks{u, size_of(scale_), kernels::largest_level(bits), {blocks, lead}});
     steps = {blocks, kScaleBlock, lead};
   }
-  space.levels()->quantise(u, steps, b.m, b.e_next, lines, fault);
+  space.run(kernels::Quantise{u, steps, b.m, b.e_next, lines, fault});
 }
 
 }  // namespace pride::methods

@@ -44,11 +44,12 @@ class SignSgdErrorFeedback final : public Method {
   }
   // x = (1 - lr wd) x - Delta
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
-    feedback_.apply(b, flight, ctx, x,
-                    [this](const ScaleBlock&, const ErrorFeedback::Delta& delta,
-                           const StepScalars& s, std::span<float>, Floats part) {
-                      space_.apply_scaled_signs(delta.signs, delta.scales, s.decay, part);
-                    });
+    feedback_.apply(
+        b, flight, ctx, x,
+        [this](const ScaleBlock&, const ErrorFeedback::Delta& delta, const StepScalars& s,
+               std::span<float>, Floats part) {
+          space_.run(kernels::ApplyScaledSigns{delta.signs, delta.scales, s.decay, part});
+        });
   }
 
  private:

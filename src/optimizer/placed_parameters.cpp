@@ -88,7 +88,9 @@ void PlacedParameters::place(Master& master) {
   if (master.memory.size() == 0) master.memory = FlatBuffer(halved ? (n + 1) / 2 : n, space_);
   if (!master.loaded.empty()) take_loaded(master);
   if (!halved)
-    space_.adopt(static_cast<const Float16*>(master.caller.data), master.values().span());
+    space_.run(
+        kernels::Adopt{{static_cast<const Float16*>(master.caller.data), master.values().size()},
+                       master.values().span()});
 }
 
 // Adopts a loaded master if the caller's value is that master, rounded. Ties may be rounded either
@@ -114,7 +116,8 @@ void PlacedParameters::take_loaded(Master& master) {
 void PlacedParameters::publish() const {
   for (const Master& m : masters_) {
     if (m.dtype != DType::kFloat16) continue;
-    space_.publish(m.values().span(), static_cast<Float16*>(m.caller.data));
+    space_.run(kernels::Publish{m.values().span(),
+                                {static_cast<Float16*>(m.caller.data), m.values().size()}});
   }
 }
 

@@ -55,8 +55,8 @@ void VirtualWorkers::Impl::keep_gradient(Worker& w) {
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
     const TensorSlot& slot = layout.tensors()[t];
     if (w.ctx.is_unused(t)) continue;
-    space.widen(w.grads.of(t, slot.offset, slot.offset + slot.n),
-                w.kept.span().subspan(slot.offset, slot.n));
+    space.run(kernels::Widen{w.grads.of(t, slot.offset, slot.offset + slot.n),
+                             w.kept.span().subspan(slot.offset, slot.n)});
   }
   w.grads = {.flat = w.kept.data()};
 }
@@ -201,7 +201,7 @@ void VirtualWorkers::Impl::take_result(std::size_t bucket, View x) {
     if (shared.size() < at) shared = FlatBuffer::room(at, space);
     at = 0;
     for_shared(bucket, x, [&](Floats values) {
-      space.copy(values, shared.span().subspan(at, values.size()));
+      space.run(kernels::Copy{values, shared.span().subspan(at, values.size())});
       at += values.size();
     });
   }
@@ -209,7 +209,7 @@ void VirtualWorkers::Impl::take_result(std::size_t bucket, View x) {
     at = 0;
     if (w.ctx.rank > 0 && !protocol.same_apply) {
       for_shared(bucket, x, [&](Floats values) {
-        space.copy(shared.span().subspan(at, values.size()), values);
+        space.run(kernels::Copy{shared.span().subspan(at, values.size()), values});
         at += values.size();
       });
     }

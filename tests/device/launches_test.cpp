@@ -18,11 +18,12 @@ TEST(DeviceKernels, DependOnPartsOfLongerRanges) {
   Pair<float> x(both, both.floats(n)), y(both, both.floats(n));
   run(both, [&](Space& space, bool on) {
     const auto all = x.at(on), out = y.at(on);
-    space.fill(out.first(10), 1);
-    space.sum(all, all, all);
-    space.sum(all.subspan(8, 16), all.subspan(8, 16), all.subspan(8, 16));
-    space.fill(all.subspan(2000, 100), 0.25f);  // after the sums, not with the first fill
-    space.sum(all.first(500), all.subspan(1990, 500), out.first(500));
+    space.run(kernels::Fill{out.first(10), 1});
+    space.run(kernels::Sum{all, all, all});
+    space.run(kernels::Sum{all.subspan(8, 16), all.subspan(8, 16), all.subspan(8, 16)});
+    space.run(
+        kernels::Fill{all.subspan(2000, 100), 0.25f});  // after the sums, not with the first fill
+    space.run(kernels::Sum{all.first(500), all.subspan(1990, 500), out.first(500)});
   });
   x.expect_equal("x", n);
   y.expect_equal("y", n);
@@ -35,7 +36,7 @@ TEST(DeviceKernels, MergeCallsThatDoNotDependOnEachOther) {
   run(both, [&](Space& space, bool on) {
     for (std::size_t t = 0; t < 10; ++t) {
       const auto part = x.at(on).subspan(100 * t, 100), shared = y.at(on).first(100);
-      for (int k = 0; k < 3; ++k) space.sum(part, shared, part);
+      for (int k = 0; k < 3; ++k) space.run(kernels::Sum{part, shared, part});
     }
   });
   EXPECT_EQ(both.device.launches, 3);
@@ -55,10 +56,11 @@ TEST(DeviceKernels, MergeNotesButNotTheirGuards) {
     zeros.x = Floats(y.at(on).first(n));
     for (std::uint32_t t = 0; t < 3; ++t) {
       const auto signs = bits.at(on).subspan(2 * t, 2);
-      space.pack_signs(x.at(on).subspan(n * t, n), zeros, signs, words, {words + 1, 9 - t});
+      space.run(
+          kernels::PackSigns{x.at(on).subspan(n * t, n), zeros, signs, words, {words + 1, 9 - t}});
     }
-    space.pack_signs(y.at(on).first(n), zeros, bits.at(on).subspan(6, 2), words + 1,
-                     {words + 1, 5});
+    space.run(kernels::PackSigns{
+        y.at(on).first(n), zeros, bits.at(on).subspan(6, 2), words + 1, {words + 1, 5}});
   });
   EXPECT_EQ(both.device.launches, 2);
   bits.expect_equal("bits", n);
@@ -70,9 +72,9 @@ TEST(DeviceSpace, WaitsForTheCallersStreamsOnceBeforeItsNextWork) {
   Both both(3);
   Pair<float> x(both, both.floats(100));
   int a = 0, b = 0;
-  both.on.scale(2, x.at(true));
+  both.on.run(kernels::Scale{2, x.at(true)});
   for (void* stream : {&a, &a, &b, &b}) both.on.after(stream);
-  both.on.scale(2, x.at(true));
+  both.on.run(kernels::Scale{2, x.at(true)});
   EXPECT_EQ(both.device.awaited, (std::vector<void*>{&a}));
   both.on.record();
   EXPECT_EQ(both.device.awaited, (std::vector<void*>{&a, &b}));

@@ -46,13 +46,13 @@ TEST(DeviceKernels, EncodeAsTheHost) {
       zeros.x = Floats(x.at(on));
       zeros.per_cell = 7.3f;
       zeros.flip = flip;
-      space.cell_bits(zeros, cells.at(on));
+      space.run(kernels::CellBits{zeros, cells.at(on)});
       std::uint32_t* const words = faults.at(on).data();
-      space.lion_sign_update(g.at(on), kBlend, zeros, m.at(on), bits.at(on), {words, 9});
-      space.lion_blend(g.at(on), kBlend, n_of.at(on), u.at(on), {words + 1, 4});
-      space.pack_signs(u.at(on), zeros, packed.at(on), words + (n % 2 == 0 ? 3 : 2),
-                       {words + 2, 6});
-      space.check(g.at(on), {words, 8});
+      space.run(kernels::LionSigns{g.at(on), kBlend, zeros, m.at(on), bits.at(on), {words, 9}});
+      space.run(kernels::LionBlend{g.at(on), kBlend, n_of.at(on), u.at(on), {words + 1, 4}});
+      space.run(kernels::PackSigns{
+          u.at(on), zeros, packed.at(on), words + (n % 2 == 0 ? 3 : 2), {words + 2, 6}});
+      space.run(kernels::CheckFinite{g.at(on), {words, 8}});
     });
     m.expect_equal("lion_sign_update m", n);
     bits.expect_equal("lion_sign_update bits", n);
@@ -78,11 +78,12 @@ TEST(DeviceKernels, ApplyAsTheHost) {
     for (std::uint32_t& f : fractions) f = both.below(~0u);
     Pair<std::uint32_t> packed(both, std::move(fractions));
     run(both, [&](Space& space, bool on) {
-      space.apply_signs(positive.at(on), kStep, signs.at(on));
-      space.apply_ternary(positive.at(on), nonzero.at(on), kStep, ternary.at(on));
-      space.apply_counts(counted.at(on), planes, stride, 5, 7, kStep, counts.at(on));
-      space.apply_packed_counts(packed.at(on), radix, first, 3, 4, kStep, packed_x.at(on));
-      space.apply_decay(0.97f, decayed.at(on));
+      space.run(kernels::ApplySigns{positive.at(on), kStep, signs.at(on)});
+      space.run(kernels::ApplyTernary{positive.at(on), nonzero.at(on), kStep, ternary.at(on)});
+      space.run(kernels::ApplyCounts{counted.at(on), planes, stride, 5, 7, kStep, counts.at(on)});
+      space.run(
+          kernels::ApplyPackedCounts{packed.at(on), radix, first, 3, 4, kStep, packed_x.at(on)});
+      space.run(kernels::ApplyDecay{0.97f, decayed.at(on)});
     });
     signs.expect_equal("apply_signs", n);
     ternary.expect_equal("apply_ternary", n);
@@ -104,10 +105,11 @@ TEST(DeviceKernels, StepAsTheHost) {
     const kernels::AdamScalars adam{0.9f, 0.1f, 0.999f, 0.001f, 0.003f, 0.7f, 1e-8f, 0.999f};
     run(both, [&](Space& space, bool on) {
       const Guard good = guards.at(on).data(), faulty = good + 1;
-      space.adamw(g.at(on), adam, m.at(on), v.at(on), x.at(on), good);
-      space.dense_lion(g.at(on), kBlend, kStep, lion_m.at(on), lion_x.at(on));
-      space.sgd_momentum(g.at(on), 0.9f, n % 2 == 0, kStep, sgd_m.at(on), sgd_x.at(on), good);
-      space.dense_lion(g.at(on), kBlend, kStep, left.at(on), left.at(on), faulty);
+      space.run(kernels::AdamW{g.at(on), adam, m.at(on), v.at(on), x.at(on), good});
+      space.run(kernels::DenseLion{g.at(on), kBlend, kStep, lion_m.at(on), lion_x.at(on)});
+      space.run(kernels::SgdMomentum{g.at(on), 0.9f, n % 2 == 0, kStep, sgd_m.at(on), sgd_x.at(on),
+                                     good});
+      space.run(kernels::DenseLion{g.at(on), kBlend, kStep, left.at(on), left.at(on), faulty});
     });
     for (Pair<float>* each : {&m, &v, &x}) each->expect_equal("adamw", n);
     for (Pair<float>* each : {&lion_m, &lion_x}) each->expect_equal("dense_lion", n);
@@ -124,15 +126,15 @@ TEST(DeviceKernels, MoveAsTheHost) {
         poisoned(both, both.floats(n));
     Pair<std::uint32_t> guards(both, {Wire::kNoTensor, 2});
     run(both, [&](Space& space, bool on) {
-      space.widen(g.at(on), a.at(on));
-      space.sum(a.at(on), b.at(on), c.at(on));
-      space.scale(-0.5f, c.at(on));
-      space.sum(c.at(on), a.at(on), b.at(on));
-      space.copy(b.at(on), a.at(on));
-      space.scale(3.0f, a.at(on));
-      space.fill(c.at(on), 0.25f);
-      space.sum(c.at(on), a.at(on), c.at(on));
-      space.poison(poisoned.at(on), guards.at(on).data() + n % 2);
+      space.run(kernels::Widen{g.at(on), a.at(on)});
+      space.run(kernels::Sum{a.at(on), b.at(on), c.at(on)});
+      space.run(kernels::Scale{-0.5f, c.at(on)});
+      space.run(kernels::Sum{c.at(on), a.at(on), b.at(on)});
+      space.run(kernels::Copy{b.at(on), a.at(on)});
+      space.run(kernels::Scale{3.0f, a.at(on)});
+      space.run(kernels::Fill{c.at(on), 0.25f});
+      space.run(kernels::Sum{c.at(on), a.at(on), c.at(on)});
+      space.run(kernels::Poison{poisoned.at(on), guards.at(on).data() + n % 2});
     });
     for (Pair<float>* each : {&a, &b, &c}) each->expect_equal("a chain", n);
     poisoned.expect_equal("poison", n);
@@ -148,8 +150,12 @@ TEST(DeviceKernels, RoundMastersAsTheHost) {
     Pair<float> published(both, values), adopted(both, both.floats(n));
     Pair<std::uint16_t> to(both, narrow), from(both, narrow);
     run(both, [&](Space& space, bool on) {
-      space.publish(published.at(on), reinterpret_cast<Float16*>(to.at(on).data()));
-      space.adopt(reinterpret_cast<const Float16*>(from.at(on).data()), adopted.at(on));
+      space.run(kernels::Publish{
+          published.at(on),
+          {reinterpret_cast<Float16*>(to.at(on).data()), published.at(on).size()}});
+      space.run(kernels::Adopt{
+          {reinterpret_cast<const Float16*>(from.at(on).data()), adopted.at(on).size()},
+          adopted.at(on)});
     });
     to.expect_equal("publish", n);
     adopted.expect_equal("adopt", n);
@@ -179,17 +185,18 @@ TEST(DeviceKernels, ChangeHalvesAsFloats) {
       const auto plus = std::span<const std::uint64_t>(bits.at(on));
       const auto gradient = Values::of(g.at(on));
       const kernels::AdamScalars adam{.step_size = 0.01f, .eps = 1e-8f, .decay = 0.999f};
-      space.apply_signs(plus, kStep, x);
-      space.apply_ternary(plus, more.at(on), kStep, x);
-      space.apply_counts(planes.at(on), 2, words_for(n), 3, 3, kStep, x);
-      space.apply_packed_counts(packed.at(on), {.base = 4, .n_digits = 2}, 1, 3, 3, kStep, x);
-      space.apply_decay(0.875f, x);
-      space.dense_lion(gradient, kBlend, kStep, mx, x);
-      space.sgd_momentum(gradient, 0.5f, true, kStep, mx, x);
-      space.adamw(gradient, adam, mx, vx, x);
-      space.copy(x, y);
-      space.sum(y, g.at(on), x);
-      space.sum(x, g.at(on), x);
+      space.run(kernels::ApplySigns{plus, kStep, x});
+      space.run(kernels::ApplyTernary{plus, more.at(on), kStep, x});
+      space.run(kernels::ApplyCounts{planes.at(on), 2, words_for(n), 3, 3, kStep, x});
+      space.run(
+          kernels::ApplyPackedCounts{packed.at(on), {.base = 4, .n_digits = 2}, 1, 3, 3, kStep, x});
+      space.run(kernels::ApplyDecay{0.875f, x});
+      space.run(kernels::DenseLion{gradient, kBlend, kStep, mx, x});
+      space.run(kernels::SgdMomentum{gradient, 0.5f, true, kStep, mx, x});
+      space.run(kernels::AdamW{gradient, adam, mx, vx, x});
+      space.run(kernels::Copy{x, y});
+      space.run(kernels::Sum{y, g.at(on), x});
+      space.run(kernels::Sum{x, g.at(on), x});
     };
     change(Space::host(), false, std::span(whole), std::span(mean), m_of_whole, v_of_whole);
     run(both, [&](Space& space, bool on) {
@@ -228,9 +235,10 @@ TEST(DeviceKernels, RoundMomentaInBFloat16AsTheHost) {
       kernels::SharedBits zeros;
       zeros.x = Floats(x.at(on));
       zeros.per_cell = 7.3f;
-      space.lion_sign_update(Values::of(g.at(on)), kBlend, zeros, momentum, bits.at(on), slot);
-      space.lion_blend(Values::of(g.at(on)), kBlend, momentum, u.at(on), slot);
-      space.dense_lion(Values::of(g.at(on)), kBlend, kStep, momentum, x.at(on));
+      space.run(
+          kernels::LionSigns{Values::of(g.at(on)), kBlend, zeros, momentum, bits.at(on), slot});
+      space.run(kernels::LionBlend{Values::of(g.at(on)), kBlend, momentum, u.at(on), slot});
+      space.run(kernels::DenseLion{Values::of(g.at(on)), kBlend, kStep, momentum, x.at(on)});
     });
     m.expect_equal("m", n);
     u.expect_equal("u", n);
@@ -257,8 +265,8 @@ TEST(DeviceKernels, FindWhatIsNotZero) {
     Pair<float> one(both, values);
     Pair<std::uint32_t> found(both, {Wire::kNoTensor, Wire::kNoTensor});
     run(both, [&](Space& space, bool on) {
-      space.find(zeros.at(on), {found.at(on).data(), 0});
-      space.find(one.at(on), {found.at(on).data() + 1, 3});
+      space.run(kernels::FindNonzero{zeros.at(on), {found.at(on).data(), 0}});
+      space.run(kernels::FindNonzero{one.at(on), {found.at(on).data() + 1, 3}});
     });
     EXPECT_EQ(found.host, (std::vector<std::uint32_t>{Wire::kNoTensor, 3})) << n;
     found.expect_equal("found", n);

@@ -1,0 +1,87 @@
+// Calls of the kernels of methods with levels of few bits; the rules of calls.h apply. On the host
+// these methods have their own loops, over blocks in the L1 cache.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/step.h"
+#include "kernels/fault.h"
+#include "kernels/kernels.h"
+#include "kernels/levels.h"
+#include "kernels/scaled_signs.h"
+
+namespace pride::kernels {
+
+// The blend u = beta1*m + (1-beta1)*g (+ e); e may be empty.
+struct BlendOf {
+  Values g;
+  Blend blend;
+  std::span<const float> m, e;
+};
+// A measure of u: the sum of magnitudes, the sum of squares, or the largest magnitude.
+enum class Size : std::uint32_t { kSum, kSquares, kLargest };
+
+// One sum per kScaleBlock coordinates; the last one covers the rest.
+struct Measure {
+  BlendOf u;
+  Size size;
+  std::span<double> sums;
+  void run() const noexcept;
+};
+// The size of a level for each block: top / largest, where top is the largest magnitude, or twice
+// the mean; 0 below kZeroFloor and if it is not finite.
+struct MeasureBlocks {
+  BlendOf u;
+  Size size;
+  int largest;
+  BlockScales<float> steps;
+  void run() const noexcept;
+};
+
+// The levels of one tensor in the lines of a shard: n_words words from `first_word` on. Or as
+// integers of `width` bytes.
+struct LevelLines {
+  LevelShape shape = {};
+  std::size_t first_word = 0, n_words = 0;
+  std::span<std::uint64_t> words = {};  // of the shard
+  std::span<std::byte> integers = {};
+  std::size_t width = 0;
+};
+// Sizes of levels: that of coordinate i is of[(first + i) / length]. REQUIRES: `length` is
+// kScaleBlock, or there is one.
+struct LevelSteps {
+  std::span<const float> of;
+  std::size_t length = 1, first = 0;
+};
+// Rounds u to levels;  m = beta2*m + (1-beta2)*g;  if u has an e:  next = u - level*step.
+struct Quantise {
+  BlendOf u;
+  LevelSteps steps;
+  std::span<float> m, next;
+  LevelLines lines;
+  FaultSlot fault;
+  void run() const noexcept;
+};
+
+// Values in levels: 64 share a scale, which is their largest magnitude / the largest level. A scale
+// at which the largest level is not finite is a fault.
+struct WriteValues {
+  std::span<const float> values;
+  std::span<float> scales;
+  LevelLines lines;
+  FaultSlot fault;
+  void run() const noexcept;
+};
+struct ReadValues {
+  std::span<const float> scales;
+  std::span<const std::uint64_t> lines;  // of the shard
+  LevelShape shape;
+  std::size_t first_word;
+  std::span<float> values;
+  void run() const noexcept;
+};
+
+}  // namespace pride::kernels
