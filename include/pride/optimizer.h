@@ -95,6 +95,12 @@ struct OptimizerOptions {
   // the communicator. REQUIRES: no coordinator, no virtual workers; with kSkip a method without
   // local steps.
   std::function<void(std::span<double> values)> sum_of_parts = nullptr;
+  // Called once in each step, on the thread of finish_step(), before anything is applied, while
+  // buckets are exchanged: there the caller can wait for an agreement of its own between ranks. Not
+  // called if a gradient is not finite and so nothing is applied. An exception from it ends the
+  // step and fails the communicator; parameters are then those before the step, and momenta may
+  // have its gradient. REQUIRES: no virtual workers.
+  std::function<void()> before_apply = nullptr;
 
   // Virtual workers: this process plays this many ranks, one after the other, over one copy of the
   // parameters (docs/virtual_workers.md). 0: none. Call hand_over() with the gradients of each

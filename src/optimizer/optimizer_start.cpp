@@ -61,6 +61,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   }
   pipeline = std::make_unique<Pipeline>(comms, user_comm, *method, buckets, options.nodes,
                                         options.overlap, space, options.sum_of_parts);
+  pipeline->before_apply(options.before_apply);
 
   buckets_of_tensor.resize(layout.tensors().size());
   tensors_of_bucket.resize(buckets.size());
@@ -126,6 +127,8 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   PRIDE_CHECK(!options.sum_of_parts || (!options.coordinator && options.virtual_workers == 0),
               "optimizer: sum_of_parts is not supported with a coordinator or virtual workers, "
               "which need the whole model");
+  PRIDE_CHECK(!options.before_apply || options.virtual_workers == 0,
+              "optimizer: before_apply is not supported with virtual workers");
   PRIDE_CHECK(!options.sum_of_parts || options.non_finite != NonFinitePolicy::kSkip ||
                   (period_of(*method) == 1 && protocol.delay == 0),
               "optimizer: sum_of_parts with non_finite = skip is not supported with ",
