@@ -19,6 +19,7 @@ _OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broad
                "construct with node_group")
 _STEP, _ENDED = _OPERATIONS.index("step"), _OPERATIONS.index("end of join")
 _ROW = 12  # numbers per rank and operation
+_REFUSES, BEGINS = 1, 2  # states of a rank: it refuses; it has begun the step already
 _TEXT = 1024  # bytes of a refusal's reason
 
 
@@ -43,6 +44,22 @@ def digest(data):
     return struct.unpack("<Q", hashlib.blake2b(data, digest_size=8).digest())[0]
 
 
+class _Row:
+    """A row on its way. ``with row:`` an error while ranks compare rows ends the optimizer on all of
+    them if one of them has begun the step: its momentum has changed."""
+
+    def __init__(self, optimizer, operation, problem, wait, begins=False):
+        self._optimizer, self.operation, self.problem, self.wait = optimizer, operation, problem, wait
+        self.begins = self.ends = begins  # this rank, or some rank, has begun the step
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, problem, _):
+        if problem is not None and self.ends:
+            self._optimizer._end_world(str(problem) or kind.__name__)
+
+
 class Agreement:
     """A mixin of Optimizer.
 
@@ -52,7 +69,7 @@ class Agreement:
 
     def _agree(self, operation, prepare=None, values=None):
         """Exchanges a row of numbers before an operation. Returns the rows of all ranks: the
-        operation, whether the rank refuses it, and its values.
+        operation, the rank's state, and its values.
 
         It calls ``prepare``, then ``values``, which returns the numbers. If one of them raises on a
         rank, all ranks raise its text.
@@ -62,41 +79,53 @@ class Agreement:
                     "step()")
             self._abandon(text)
             raise InvalidArgument(f"pride: {text}")
+        with self._send_row(operation, prepare, values) as row:
+            return self._rows(row)
+
+    def _send_row(self, operation, prepare=None, values=None, begins=lambda: False):
+        """Sends this rank's row. ``begins()``: whether it goes on without waiting for the others'."""
         self._operation = operation
-        problem, numbers = None, []
+        problem, numbers, state = None, [], 0
         try:
             if prepare is not None:
                 prepare()
             if values is not None:
                 numbers = values()
+            state = BEGINS if begins() else 0
         except BaseException as error:  # Ctrl-C, too: the others wait
-            problem = error
-        row = [_OPERATIONS.index(operation), int(problem is not None), *numbers]
-        row += [0] * (_ROW - len(row))
-        if self._world.size == 1:
-            if problem:
-                raise problem
-            return [row]
-        rows = [list(each) for each in self._all_gather((c.c_uint64 * _ROW)(*row))]
+            problem, state = error, _REFUSES
+        numbers = [_OPERATIONS.index(operation), state, *numbers]
+        numbers += [0] * (_ROW - len(numbers))
+        if self._world.size > 1:
+            with self._failures(self._world):
+                return _Row(self, operation, problem, self._world.all_gather(
+                    (c.c_uint64 * _ROW)(*numbers)), state == BEGINS)
+        if problem:
+            raise problem
+        return _Row(self, operation, None, lambda _: [numbers])
+
+    def _rows(self, row):
+        """The rows of all ranks, in rank order."""
+        with self._failures(self._world):
+            rows = list(map(list, row.wait(self._running)))
+        row.ends = any(each[1] == BEGINS for each in rows)
         if len({r[0] for r in rows}) > 1 and not {r[0] for r in rows} <= {_STEP, _ENDED}:
             self._raise_other_operations(rows)
-        bad = [r for r, other in enumerate(rows) if other[1]]
+        bad = [r for r, other in enumerate(rows) if other[1] == _REFUSES]
         if bad:
-            text = f"{type(problem).__name__}: {problem}" if problem else ""
+            text = f"{type(row.problem).__name__}: {row.problem}" if row.problem else ""
             every = self._all_gather(c.create_string_buffer(
                 text.encode("utf-8", "replace")[:_TEXT - 1], _TEXT))
-            if problem:
-                raise problem
-            raise InvalidArgument(f"pride: rank {bad[0]} refuses {operation}: "
+            if row.problem:
+                raise row.problem
+            raise InvalidArgument(f"pride: rank {bad[0]} refuses {row.operation}: "
                                   + every[bad[0]].value.decode("utf-8", "replace"))
         return rows
 
     def _all_gather(self, mine):
         """Gathers this ctypes object from every rank, in rank order."""
-        every = (type(mine) * self._world.size)()
-        self._call("pride_comm_all_gather", self._world.handle, c.byref(mine), c.sizeof(mine),
-                   every, world=self._world)
-        return list(every)
+        with self._failures(self._world):
+            return self._world.all_gather(mine)(self._running)
 
     def _raise_other_operations(self, rows):
         calls = [f"rank {r}: {_OPERATIONS[row[0]] if row[0] < len(_OPERATIONS) else '?'}()"

@@ -28,7 +28,8 @@ from ._matrices import Matrices
 from ._nodes import find_nodes
 from ._outside import Outside, digests, hashes, listed_names, named
 from ._parts import SumOfParts
-from ._world import Coordinated, duration, listed, make_world, report_network
+from ._permission import Permission
+from ._world import Coordinated, World, duration, listed, make_world, report_network
 from .errors import InvalidArgument, flag, of_type, text
 
 
@@ -73,9 +74,13 @@ class Construction(VirtualWorkers, Steps):
         self._model = None            # a weak reference, if the caller named it
         self._outside: Optional[Outside] = None  # the model's other parameters, with several ranks
         self._sum_of_parts = None     # sums over the ranks that have the model's other parts
+        self._permission: Optional[Permission] = None  # to apply a step; None: rows come before it
+        self._ended = None            # the report and the exception of a step that ended early
         self._matrices = Matrices()   # of a method such as dlion-muon
         self._frozen = None           # indices of parameters that steps do not change
         self._factor = 1.0            # the factor on gradients that was last given to libpride
+        self._rows_first = True       # in the next step rows come before encode: it may be refused
+        self._scalers = set()         # what the rows of the last step say of GradScalers
         self._scaled = False          # in this step some rank's frames carry found_inf
         self.scaler = None            # GradScaler of torch 2.x whose found_inf all ranks share
         self._saved = None            # the state that a copied optimizer loads when it is built
@@ -251,6 +256,9 @@ class Construction(VirtualWorkers, Steps):
         if groups and (shards or s["clip_global_norm"] or s["on_non_finite"] == "skip"):
             self._sum_of_parts = SumOfParts(self._world, groups, self._nodes)
             options.sum_of_parts = self._sum_of_parts.function
+        if isinstance(self._world, World) and not self._nodes:
+            self._permission = Permission()
+            options.before_apply = self._permission.function
         if nodes is not None:
             options.node_of_rank = (c.c_int32 * len(nodes))(*nodes)
         with self._failures():

@@ -7,7 +7,7 @@ import torch
 
 from . import _library as library
 from . import _units
-from ._agreement import Agreement, digest, working
+from ._agreement import BEGINS, Agreement, digest, working
 from ._amp import FOUND, IN_FRAMES
 from ._outside import digests
 from ._tensors import hash_of, sample_of
@@ -22,9 +22,10 @@ LOOK = 8  # steps from one look at the parameters outside to the next
 class Joining(Agreement):
     """A mixin of Optimizer."""
 
-    def _agree_on_step(self, prepare, amp=None, checked=False, unused=(), values=()):
-        """Agrees on the step; False if all ranks skip it. amp None: the step begins in backward."""
-        rows = self._agree("step", prepare, lambda: [
+    def _send_step(self, prepare, amp=None, checked=False, unused=(), values=(),
+                   begins=lambda: False):
+        """Sends this rank's row of a step. amp None: the step begins in backward."""
+        return self._send_row("step", prepare, lambda: [
             digest(b"".join(self._sent_groups) + bytes([self._factor < 0]) +
                    (repr(self._factor).encode() if self._nodes else b"")),
             amp.found if amp is not None else 0,
@@ -32,11 +33,16 @@ class Joining(Agreement):
             digest(repr(self._frozen_names()).encode()),
             self._nodes.not_finite if self._nodes else 0,
             0 if checked else self._sample(values),
-            *self._look_outside(checked), int(self._saved_alone)])
-        more = ", the GradScaler's scale" if self._nodes else ""
-        self._same(rows, 0, f"hyper-parameters (lr, betas, eps, weight_decay, maximize{more})")
-        self._same(rows, 4, "set of parameters with requires_grad=False")
-        return self._begins(rows, amp, checked, unused, values)
+            *self._look_outside(checked), int(self._saved_alone)], begins)
+
+    def _agree_on_step(self, row, amp=None, checked=False, unused=(), values=()):
+        """Compares the ranks' rows of a step; False if all ranks skip it."""
+        with row:
+            rows = self._rows(row)
+            more = ", the GradScaler's scale" if self._nodes else ""
+            self._same(rows, 0, f"hyper-parameters (lr, betas, eps, weight_decay, maximize{more})")
+            self._same(rows, 4, "set of parameters with requires_grad=False")
+            return self._begins(rows, amp, checked, unused, values)
 
     def _sample(self, values):
         """A digest of a few gradients, because to hash all of them in each step is slow."""
@@ -52,10 +58,10 @@ class Joining(Agreement):
         return digests(self._outside.pairs(), None if checked else steps // LOOK)
 
     def _begins(self, rows, amp, checked, unused, values):
-        """Evaluates all ranks' rows before a step; False if they skip it."""
+        """Evaluates all ranks' rows of a step; False if they skip it."""
         if len(working(rows)) < len(rows):
             self._follow(working(rows)[0])
-        self._scaled = any(row[3] == IN_FRAMES for row in rows)
+        self._check_scalers(rows)
         found = [r for r, row in enumerate(rows) if row[3] == FOUND]
         if found:
             if amp is not None:
@@ -81,10 +87,25 @@ class Joining(Agreement):
         elif self._equal_steps + 1 < _IN_A_ROW:
             self._equal_steps += 1
         else:  # are all gradients equal?
-            rows = self._agree(self._operation, None, lambda: [
-                *_compared(self._with_copies(values, unused), unused)])
+            rows = self._rows(self._send_row(self._operation, None, lambda: [
+                *_compared(self._with_copies(values, unused), unused)]))
             self._check_local(self._by_nodes(rows, 2), self._by_nodes(rows, 3))
         return True
+
+    def _expects_frames(self, amp):
+        """Whether frames carry some rank's found_inf: this rank's, or another's in the last step."""
+        return amp.in_frames or IN_FRAMES in self._scalers
+
+    def _check_scalers(self, rows):
+        """Refuses what a rank that has begun the step did not expect of the others' scalers."""
+        found, before = {r: rows[r][3] for r in working(rows)}, self._scalers
+        self._scalers = set(found.values())
+        self._scaled = IN_FRAMES in self._scalers | before
+        new = IN_FRAMES in self._scalers - before and len(self._scalers) > 1
+        if any(row[1] == BEGINS for row in rows) and (new or FOUND in self._scalers):
+            those = listed(r for r, each in found.items() if each != 0)
+            raise InvalidArgument(f"pride: rank(s) {those} have a GradScaler and others none, which was "
+                                  "not so in the step before: all ranks call scaler.step(optimizer)")
 
     def _by_nodes(self, rows, column):
         """A column's values of the working ranks, by node; without nodes each rank is one."""
@@ -134,11 +155,12 @@ class Joining(Agreement):
         while True:
             self._usable()
             with torch.no_grad():
-                rows = self._agree("end of join", self._prepare)
-                if not any(row[0] != rows[self._world.rank][0] for row in rows):
-                    return
-                checked = self._checks_left > 0
-                with self._lock:
+                row = self._send_row("end of join", self._prepare)
+                with self._lock, row:
+                    rows = self._rows(row)
+                    if not any(each[0] != rows[self._world.rank][0] for each in rows):
+                        return
+                    checked = self._checks_left > 0
                     if self._begins(rows, None, checked, unused, [None] * len(unused)):
                         self._begin()
                         with self._all_fail():

@@ -65,7 +65,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
     if with_groups:
         for group, values in zip(optimizer.param_groups, made["groups"]):
             group.update(values)
-    optimizer._handed_workers = set()
+    optimizer._handed_workers, optimizer._rows_first = set(), True
     optimizer._send_groups()
     optimizer.to_local()
     stepped(optimizer)

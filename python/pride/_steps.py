@@ -15,13 +15,13 @@ import torch
 from . import _library as library
 from . import _edits, _units
 from ._agreement import digest, locked
-from ._amp import Amp
+from ._amp import FOUND, NOT_FOUND, Amp
 from ._device import memory_at
 from ._joining import LOOK, Joining
 from ._lane import SLICE_S
 from ._state import stepped
 from ._tensors import arrays_of, fill_array, same_bits
-from .errors import Error, InvalidArgument, number
+from .errors import CommError, Error, InvalidArgument, number
 from .methods import method_info
 
 CHECKED_STEPS = 2  # first steps, in which ranks compare their gradients
@@ -66,12 +66,11 @@ class Steps(Joining):
             if self._running:
                 with self._all_fail():
                     self._check_unchanged()
-                    values = self._gradients(unused)
+                    values, agree = self._gradients(unused), None
             else:
-                values = self._begin_whole(amp, unused)
+                values, agree = self._begin_whole(amp, unused)
             if values is not None:
-                with self._all_fail():
-                    self._hand_over(values, unused)
+                self._end_with(agree, values, unused)
                 interrupt = self._finish()
                 if self._scaled and self._last["skipped"]:
                     amp.share_inf()
@@ -82,8 +81,11 @@ class Steps(Joining):
         return loss
 
     def _begin_whole(self, amp, unused):
-        """Begins a step with complete gradients and returns them in _gradients()'s form; None if
-        all ranks skip the step."""
+        """Begins a step with complete gradients. Returns them in _gradients()'s form, or None if all
+        ranks skip the step; and a function that compares the ranks' rows, or None if that was done.
+
+        Rows travel beside the first bucket, unless ranks need them before they encode: in the first
+        steps, so that a refusal changes nothing; with nodes; and if the host reads found_inf."""
         values = []
         checked = self._checks_left > 0 and self._voters.size > 1
 
@@ -101,10 +103,40 @@ class Steps(Joining):
         if self._settings["overlap"] and not checked and not self._joined:
             with self._all_fail():  # the others may have begun in backward
                 prepare()
-        elif not self._agree_on_step(prepare, amp, checked, unused, values):
-            return None
-        self._begin(amp.factor)
-        return values
+            self._begin(amp.factor)
+            return values, None
+        row = self._send_step(prepare, amp, checked, unused, values, lambda: not (
+            checked or self._rows_first or self._permission is None or amp.is_read or
+            {FOUND, NOT_FOUND} & self._scalers))
+
+        def agree():
+            return self._agree_on_step(row, amp, checked, unused, values)
+
+        if not row.begins and not agree():
+            return None, None
+        with row:
+            if row.begins:
+                self._permission.ask()
+                self._scaled = self._expects_frames(amp)
+            self._begin(amp.factor)
+        return values, agree if row.begins else None
+
+    def _end_with(self, agree, values, unused):
+        """Hands the gradients over. Then compares the ranks' rows, while buckets are exchanged."""
+        failure = None
+        with self._all_fail():
+            try:
+                self._hand_over(values, unused)
+                if agree is not None:
+                    self._start_end()
+            except CommError as problem:
+                failure = problem
+            if agree is not None:
+                agree()  # raises what a row says, which may be the reason of the failure
+            if failure is not None:
+                raise failure
+        if agree is not None:
+            self._permission.give()
 
     def _gradients(self, unused):
         """Slot.gradient() of each parameter; None if it is unused or handed over already."""
@@ -179,7 +211,7 @@ class Steps(Joining):
         with torch.no_grad():
             if not self._running:
                 if self._joined:
-                    self._agree_on_step(self._prepare)
+                    self._agree_on_step(self._send_step(self._prepare))
                 else:
                     with self._all_fail():
                         self._prepare()
@@ -254,6 +286,7 @@ class Steps(Joining):
 
     def _finish(self):
         """The end of a step. Returns the exception of a signal handler that ran meanwhile."""
+        self._rows_first = True
         try:
             with self._failures():
                 report, interrupt = self._wait_for_end(_GRACE_S)
@@ -263,6 +296,7 @@ class Steps(Joining):
         except BaseException as interrupt:  # Ctrl-C
             self._end_world(f"rank {self._world.rank} was interrupted: {type(interrupt).__name__}")
             raise
+        self._rows_first = False
         self._note(report)
         self._hooks.reset()
         stepped(self)
@@ -279,12 +313,30 @@ class Steps(Joining):
                 overlap or any(slot.device.type != "cpu" for slot in self._slots)):
             self._checks_left = max(1, self._checks_left)
 
-    def _wait_for_end(self, grace_s=0.0):
-        """The report of the step, and the exception of a signal handler that ran in the wait: the
-        step has ended within the grace since then."""
+    def _start_end(self):
+        """Lets libpride end the step in a thread of its own."""
         report = library.Report(step=-1)
         self._slots[0].place.follow(self._handle)
-        status, interrupt, until = library.PENDING, None, math.inf
+        status = library.lib.pride_optimizer_finish(self._handle, 0, report)
+        if status != library.PENDING:
+            try:
+                library.check(status)
+                self._ended = report, None
+            except (Error, MemoryError) as problem:
+                self._ended = report, problem
+
+    def _wait_for_end(self, grace_s=0.0):
+        """The report of the step, and the exception of a signal handler that ran in the wait, or
+        while ranks compared rows: the step has ended within the grace since then."""
+        report = library.Report(step=-1)
+        self._slots[0].place.follow(self._handle)
+        status, interrupt, until = library.PENDING, self._world.take_interrupt(), math.inf
+        if interrupt is not None:
+            until = time.monotonic() + grace_s
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            report, problem = ended
+            status = library.OK
         while status == library.PENDING:
             try:
                 status = library.lib.pride_optimizer_finish(self._handle, int(SLICE_S * 1000), report)
@@ -297,6 +349,8 @@ class Steps(Joining):
                 if report.step >= 0:  # it has ended, and the status is lost
                     status = library.OK
         self._running, self._handed, self._held, self._held_params = False, {}, {}, []
+        if ended is not None and problem is not None:
+            raise problem
         if interrupt is not None and status != library.OK:
             raise interrupt
         library.check(status)
@@ -324,6 +378,8 @@ class Steps(Joining):
             return
         self._broken = self._broken or reason
         self._fail(reason)
+        if self._permission is not None:
+            self._permission.give(reason)
         with contextlib.suppress(Error, MemoryError):
             self._wait_for_end()
 

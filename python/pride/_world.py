@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from . import _library as library
-from ._lane import SLICE_S, Lane
+from ._lane import SLICE_S, Lane, is_interrupt
 from .errors import CommError, Error, InvalidArgument
 
 _STORE_GONE = "the store of the process group is gone, and with it the process that held it"
@@ -107,6 +107,15 @@ class _NativeWorld:
 
     def reraise_interrupt(self):
         pass
+
+    def take_interrupt(self):
+        return None
+
+    def all_gather(self, mine):
+        """Gathers a ctypes object from every rank. Returns a function that returns the list."""
+        every = (type(mine) * self.size)()
+        self.call("pride_comm_all_gather", self.handle, c.byref(mine), c.sizeof(mine), every)
+        return lambda keeps_interrupt=False: list(every)
 
     def fail(self, reason):
         library.lib.pride_comm_fail(self.handle, reason.encode())
@@ -207,9 +216,9 @@ class World(_NativeWorld):
         self._watching = False
         try:
             self._wait_for_all()
-            first = Lane(self, list(range(self.size)), "lane")
+            self._lane = Lane(self, list(range(self.size)), "lane")
             self.handle = library.Handle("comm", "pride_comm_create", c.byref(
-                first.transport(self.rank, self.size)))
+                self._lane.transport(self.rank, self.size)))
             self.set_timeout(self.timeout)
         except BaseException as problem:  # Ctrl-C too
             text = " ".join(str(problem).split()) or type(problem).__name__
@@ -228,10 +237,31 @@ class World(_NativeWorld):
             self.reraise_interrupt()
             raise
 
-    def reraise_interrupt(self):
+    def take_interrupt(self):
         interrupt, self.interrupt = self.interrupt, None
+        return interrupt
+
+    def reraise_interrupt(self):
+        interrupt = self.take_interrupt()
         if interrupt is not None:
             raise interrupt
+
+    def all_gather(self, mine):
+        """As _NativeWorld's, but it only starts: the function that it returns waits. No other
+        collective call of this world may begin meanwhile."""
+        wait_for_all = self._reporting(self._lane.all_gather, mine)
+        return lambda keeps_interrupt=False: self._reporting(wait_for_all, keeps_interrupt)
+
+    def _reporting(self, call, *arguments):
+        """Failures reach all ranks, as those of the library's own calls do."""
+        try:
+            return call(*arguments)
+        except BaseException as problem:  # Ctrl-C too
+            text = " ".join(str(problem).split()) or type(problem).__name__
+            self.fail(f"agreement: {text}")
+            if is_interrupt(problem):
+                raise
+            raise CommError(f"agreement: rank {self.rank} of {self.size}: {text}") from None
 
     # --- Failure: one key in the store, which waiting ranks poll. ---------------------------------
 

@@ -43,10 +43,9 @@ def late_averaging(kind, n_nodes=0, **arguments):
                 if step >= LATE and kind == "by hand":
                     average(model.parameters())
                 before = models.bits(model.parameters())
-                try:
-                    optimizer.step()
-                except pride.InvalidArgument as error:
-                    return step, str(error), models.bits(model.parameters()) != before
+                optimizer.step()
+    except pride.InvalidArgument as error:
+        return step, str(error), models.bits(model.parameters()) != before
     finally:
         _steps._RARE = rare
         optimizer.close()
