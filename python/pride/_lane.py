@@ -174,8 +174,7 @@ class Lane:
                 if not keeps_interrupt and interrupt is not None or not _has_succeeded(work):
                     raise
                 world.interrupt = interrupt
-            return list((type(mine) * n).from_buffer_copy(
-                c.string_at(received.data_ptr(), n * size)))
+            return list((type(mine) * n).from_buffer_copy(bytes(received.tolist())))
 
         return wait_for_all
 

@@ -24,9 +24,9 @@ def order_of(step):
         done.append("send")
         rows = gather(self, mine)
 
-        def wait():
+        def wait(*arguments):
             done.append("wait")
-            return rows()
+            return rows(*arguments)
 
         return wait
 
