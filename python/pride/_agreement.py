@@ -50,7 +50,8 @@ class _Row:
 
     def __init__(self, optimizer, operation, problem, wait, begins=False):
         self._optimizer, self.operation, self.problem, self.wait = optimizer, operation, problem, wait
-        self.begins = self.ends = begins  # this rank, or some rank, has begun the step
+        self.begins = begins  # this rank begins the step
+        self.ends = begins or optimizer._running  # some rank has
 
     def __enter__(self):
         return self
@@ -100,9 +101,7 @@ class Agreement:
             with self._failures(self._world):
                 return _Row(self, operation, problem, self._world.all_gather(
                     (c.c_uint64 * _ROW)(*numbers)), state == BEGINS)
-        if problem:
-            raise problem
-        return _Row(self, operation, None, lambda _: [numbers])
+        return _Row(self, operation, problem, lambda _: [numbers])
 
     def _rows(self, row):
         """The rows of all ranks, in rank order."""
@@ -112,6 +111,8 @@ class Agreement:
         if len({r[0] for r in rows}) > 1 and not {r[0] for r in rows} <= {_STEP, _ENDED}:
             self._raise_other_operations(rows)
         bad = [r for r, other in enumerate(rows) if other[1] == _REFUSES]
+        if bad and self._world.size == 1:
+            raise row.problem
         if bad:
             text = f"{type(row.problem).__name__}: {row.problem}" if row.problem else ""
             every = self._all_gather(c.create_string_buffer(

@@ -53,7 +53,6 @@ class Construction(VirtualWorkers, Steps):
         self._running = False         # a step has begun and has not ended
         self._in_backward = False     # with overlap: backward has begun the step, and has not ended
         self._thread = None           # the thread that calls step()
-        self._joined = False          # inside pride.join(): other ranks may be out of data
         self._operation = None        # the last operation on which ranks agreed
         self._holds_common = False    # the model has the common parameters, see to_common()
         self._between = None          # switches the model between steps, see keep_common()

@@ -13,9 +13,11 @@ class Permission:
         self._given.set()
         self.function = library.BEFORE_APPLY(self._wait)
 
-    def ask(self):
-        """The step that begins now waits for give()."""
-        self._given.clear()
+    def ask(self, asks):
+        """Whether the step that begins now waits for give()."""
+        self.give()
+        if asks:
+            self._given.clear()
 
     def give(self, refusal=None):
         """With a refusal the step ends with its text."""

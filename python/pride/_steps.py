@@ -17,7 +17,7 @@ from . import _edits, _units
 from ._agreement import digest, locked
 from ._amp import FOUND, NOT_FOUND, Amp
 from ._device import memory_at
-from ._joining import LOOK, Joining
+from ._joining import Joining
 from ._lane import SLICE_S
 from ._state import stepped
 from ._tensors import arrays_of, fill_array, same_bits
@@ -63,12 +63,7 @@ class Steps(Joining):
                 raise InvalidArgument("pride: a GradScaler needs overlap=False: an overflow is "
                                       "known only after backward")
             unused = self._hooks.unused()
-            if self._running:
-                with self._all_fail():
-                    self._check_unchanged()
-                    values, agree = self._gradients(unused), None
-            else:
-                values, agree = self._begin_whole(amp, unused)
+            values, agree = self._open(amp, unused)
             if values is not None:
                 self._end_with(agree, values, unused)
                 interrupt = self._finish()
@@ -80,45 +75,45 @@ class Steps(Joining):
             raise interrupt
         return loss
 
-    def _begin_whole(self, amp, unused):
-        """Begins a step with complete gradients. Returns them in _gradients()'s form, or None if all
-        ranks skip the step; and a function that compares the ranks' rows, or None if that was done.
+    def _open(self, amp, unused):
+        """Begins a step whose gradients are complete, unless backward has. Returns the gradients in
+        _gradients()'s form, or None if all ranks skip the step; and a function that compares the
+        ranks' rows, or None if that was done.
 
         Rows travel beside the first bucket, unless ranks need them before they encode: in the first
         steps, so that a refusal changes nothing; with nodes; and if the host reads found_inf."""
-        values = []
-        checked = self._checks_left > 0 and self._voters.size > 1
+        values, compared, begun = [], [], self._running
+        checked = self._checks_left > 0 and self._voters.size > 1 and not begun
 
         def prepare():
+            if begun:
+                self._check_unchanged()
             amp.mark(unused)
             if self._nodes:
                 unused[:] = self._nodes.average(unused)
-            self._table.collect_gradients()
+            if not begun:
+                self._table.collect_gradients()
             values.extend(self._gradients(unused))
             amp.read()
             if checked:
                 values[:] = self._with_copies(values, unused)
-            self._prepare(amp.scale)
+            compared.extend(self._gradients(unused, ()) if begun else values)
+            if not begun:
+                self._prepare(amp.scale)
 
-        if self._settings["overlap"] and not checked and not self._joined:
-            with self._all_fail():  # the others may have begun in backward
-                prepare()
-            self._begin(amp.factor)
-            return values, None
-        row = self._send_step(prepare, amp, checked, unused, values, lambda: not (
+        row = self._send_step(prepare, amp, checked, unused, compared, lambda: begun or not (
             checked or self._rows_first or self._permission is None or amp.is_read or
             {FOUND, NOT_FOUND} & self._scalers))
 
         def agree():
-            return self._agree_on_step(row, amp, checked, unused, values)
+            return self._agree_on_step(row, amp, checked, unused, compared)
 
         if not row.begins and not agree():
             return None, None
-        with row:
-            if row.begins:
-                self._permission.ask()
-                self._scaled = self._expects_frames(amp)
-            self._begin(amp.factor)
+        if not begun:
+            with row:
+                self._scaled = self._expects_frames(amp) if row.begins else self._scaled
+                self._begin(amp.factor, asks=row.begins)
         return values, agree if row.begins else None
 
     def _end_with(self, agree, values, unused):
@@ -135,12 +130,13 @@ class Steps(Joining):
                 agree()  # raises what a row says, which may be the reason of the failure
             if failure is not None:
                 raise failure
-        if agree is not None:
+        if self._permission is not None:
             self._permission.give()
 
-    def _gradients(self, unused):
+    def _gradients(self, unused, handed=None):
         """Slot.gradient() of each parameter; None if it is unused or handed over already."""
-        return [None if missing or i in self._handed else slot.gradient()
+        handed = self._handed if handed is None else handed
+        return [None if missing or i in handed else slot.gradient()
                 for i, (slot, missing) in enumerate(zip(self._slots, unused))]
 
     def _with_copies(self, values, unused):
@@ -176,9 +172,12 @@ class Steps(Joining):
             library.call("pride_optimizer_set_gradient_factor", self._handle, factor)
             self._factor = factor
 
-    def _begin(self, factor=None):
-        """factor: None, or a tensor of one value, where the method runs, that scales gradients."""
+    def _begin(self, factor=None, asks=False):
+        """factor: None, or a tensor of one value, where the method runs, that scales gradients. asks:
+        nothing is applied before ranks agree."""
         self._operation = "step"
+        if self._permission is not None:
+            self._permission.ask(asks)
         if self._scaled:
             self._held["factor"] = factor
             library.call("pride_optimizer_scale_next_step", self._handle, None if factor is None else
@@ -210,12 +209,9 @@ class Steps(Joining):
             return  # the first steps run as a whole
         with torch.no_grad():
             if not self._running:
-                if self._joined:
-                    self._agree_on_step(self._send_step(self._prepare))
-                else:
-                    with self._all_fail():
-                        self._prepare()
-                self._begin()
+                with self._all_fail():
+                    self._prepare()
+                self._begin(asks=True)
                 self._watch_backward()
                 self._held_params = [each.param.detach() for each in self._slots]
             with self._all_fail():
@@ -304,13 +300,10 @@ class Steps(Joining):
         return interrupt
 
     def _plan_checks(self):
-        """With overlap ranks exchange no row before a step, and to read a gradient on a GPU would
-        wait for backward: there every 256th step is checked as the first ones are."""
-        steps, overlap = self._steps_done(), self._settings["overlap"]
-        if overlap and self._outside is not None and steps % LOOK == 0:
-            self._outside.warn()
-        if steps % _RARE == 0 and (
-                overlap or any(slot.device.type != "cpu" for slot in self._slots)):
+        """To read a gradient on a GPU would wait for backward: there every 256th step is checked as
+        the first ones are."""
+        if self._steps_done() % _RARE == 0 and any(
+                slot.device.type != "cpu" for slot in self._slots):
             self._checks_left = max(1, self._checks_left)
 
     def _start_end(self):

@@ -30,9 +30,9 @@ def order_of(step):
 
         return wait
 
-    def begun(self, *arguments):
+    def begun(self, *arguments, **keywords):
         done.append("begin")
-        return begin(self, *arguments)
+        return begin(self, *arguments, **keywords)
 
     World.all_gather, pride.Optimizer._begin = all_gather, begun
     try:
@@ -125,6 +125,22 @@ def test_a_late_refusal_comes_before_anything_is_applied_and_ends_the_optimizer(
         assert FAULTS[kind] in text and not changed
         assert "no further steps" in further and FAULTS[kind] in further
         assert steps == LATE  # what was saved is of the last good step
+
+
+def with_overlap(n_steps):
+    """Rank 1 climbs in a step that backward has begun; frames do not tell of it."""
+    model, optimizer = models.make(model=models.mlp(), overlap=True)
+    models.train(model, optimizer, n_steps)
+    before = models.bits(model.parameters())
+    optimizer.param_groups[0]["maximize"] = dist.get_rank() == 1
+    with pytest.raises(pride.InvalidArgument, match="hyper-parameters .*maximize"):
+        models.train(model, optimizer, 1, n_steps)
+    assert models.bits(model.parameters()) == before
+    optimizer.close()
+
+
+def test_with_overlap_rows_travel_beside_the_last_buckets(world):
+    world(2).run(with_overlap, LATE)
 
 
 @pytest.mark.parametrize("kind", ["rate", "frozen", "sparse", "load"])
