@@ -39,7 +39,7 @@ class Amp:
         self._found = getattr(optimizer, "found_inf", None)
         self.used = scaler is not None or self._found is not None
         self.in_frames = self._found is not None and scaler is None and not (
-            optimizer._nodes or optimizer._settings["coordinator"] or
+            optimizer._ranks.nodes or optimizer._settings["coordinator"] or
             _has_local_steps(optimizer._settings["method"]))
         self.is_read = self.used and not self.in_frames  # on the host, before the step
         self.scale = None   # the factor on gradients, if it was read;

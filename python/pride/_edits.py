@@ -53,7 +53,7 @@ def _write(optimizer, p, key, tensor, now):
     def what():  # a search through all parameters
         return f"pride: optimizer.state: '{key}' of {_name(optimizer, p)}"
 
-    if optimizer._running:
+    if optimizer._ranks.in_step:
         raise InvalidArgument(f"{what()} was changed between backward and step() with overlap=True: "
                               "do it after step()")
     if key == "step":

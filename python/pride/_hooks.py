@@ -72,7 +72,7 @@ class Hooks:
 
     def add(self, slots):
         optimizer = self._optimizer()
-        if not optimizer._settings["overlap"] or optimizer._world.size == 1:
+        if not optimizer._settings["overlap"] or optimizer._ranks.world.size == 1:
             return
         first = len(optimizer._slots) - len(slots)
         for index, slot in enumerate(slots, first):

@@ -1,52 +1,78 @@
 # What all ranks agree on before a step; and pride.join(), where some have run out of data.
 # SPDX-License-Identifier: Apache-2.0
 import ctypes as c
+import os
 import warnings
 
 import torch
 
+from . import _device
 from . import _library as library
 from . import _units
-from ._agreement import BEGINS, Agreement, digest, working
+from ._ranks import BEGINS, digest, working
 from ._amp import FOUND, IN_FRAMES
 from ._outside import digests
 from ._tensors import hash_of, sample_of
 from ._world import listed
-from .errors import InvalidArgument, NonFiniteGradient
+from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
 
 _NO_PROOF = 1
 _IN_A_ROW = 3  # equal gradients that end a run in which they have differed before
 LOOK = 8  # steps from one look at the parameters outside to the next
 
 
-class Joining(Agreement):
+class Joining:
     """A mixin of Optimizer."""
+
+    def _usable(self):
+        if self._pid != os.getpid():
+            raise Error(f"pride: this optimizer belongs to process {self._pid}, which forked this "
+                        f"one ({os.getpid()}): make it after the fork")
+        if self._ranks.broken:
+            raise CommError(f"pride: no further steps: {self._ranks.broken}")
+        if _device.is_capturing():
+            text = ("during the capture of a CUDA graph: the exchange with other ranks cannot be "
+                    "part of a graph. Capture forward and backward, with overlap=False, and call "
+                    "step() after each replay")
+            self._abandon(text)  # a step that began in an earlier backward
+            raise InvalidArgument(f"pride: {text}")
+        if self._handle is None:
+            self._begin_copy()
+        group = torch.distributed
+        if (self._ranks.world.size == 1 and self._settings["process_group"] is None and
+                group.is_available() and group.is_initialized() and group.get_world_size() > 1):
+            raise InvalidArgument("pride: this optimizer was made before init_process_group() and "
+                                  "works alone: make it afterwards")
+
+    def _of_node(self):
+        """All slots of the node, or of this rank without nodes."""
+        return self._ranks.nodes.slots if self._ranks.nodes else self._slots
 
     def _send_step(self, prepare, amp=None, checked=False, unused=(), values=(),
                    begins=lambda: False):
         """Sends this rank's row of a step. amp None: the step begins in backward."""
-        return self._send_row("step", prepare, lambda: [
+        return self._ranks.send("step", prepare, lambda: [
             digest(b"".join(self._sent_groups) + bytes([self._factor < 0]) +
-                   (repr(self._factor).encode() if self._nodes else b"")),
+                   (repr(self._factor).encode() if self._ranks.nodes else b"")),
             amp.found if amp is not None else 0,
             *(_compared(values, unused) if checked else (0, 0)),
             digest(repr(self._frozen_names()).encode()),
-            self._nodes.not_finite if self._nodes else 0,
+            self._ranks.nodes.not_finite if self._ranks.nodes else 0,
             0 if checked else self._sample(values),
             *self._look_outside(checked), int(self._saved_alone)], begins)
 
     def _agree_on_step(self, row, amp=None, checked=False, unused=(), values=()):
         """Compares the ranks' rows of a step; False if all ranks skip it."""
         with row:
-            rows = self._rows(row)
-            more = ", the GradScaler's scale" if self._nodes else ""
-            self._same(rows, 0, f"hyper-parameters (lr, betas, eps, weight_decay, maximize{more})")
-            self._same(rows, 4, "set of parameters with requires_grad=False")
+            rows = self._ranks.rows(row)
+            more = ", the GradScaler's scale" if self._ranks.nodes else ""
+            self._ranks.same(rows, 0, f"hyper-parameters (lr, betas, eps, weight_decay, maximize{more})")
+            self._ranks.same(rows, 4, "set of parameters with requires_grad=False")
             return self._begins(rows, amp, checked, unused, values)
 
     def _sample(self, values):
         """A digest of a few gradients, because to hash all of them in each step is slow."""
-        refused = self._settings["equal_gradients"] == "refuse" and self._voters.size > 1
+        refused = self._settings["equal_gradients"] == "refuse" and self._ranks.voters.size > 1
         return sample_of(values, self._steps_done()) if refused else 0
 
     def _look_outside(self, checked):
@@ -74,8 +100,8 @@ class Joining(Agreement):
             if row[7] and self._settings["on_non_finite"] == "raise":
                 done = library.lib.pride_optimizer_steps_done(self._handle)
                 raise NonFiniteGradient(
-                    f"pride: step {done + 1}: the mean gradient of {self._nodes.slots[row[7] - 1].name}"
-                    f" in node {self._node_of(r)}, held by rank {r}, is not finite; nothing "
+                    f"pride: step {done + 1}: the mean gradient of {self._ranks.nodes.slots[row[7] - 1].name}"
+                    f" in node {self._ranks.node_of(r)}, held by rank {r}, is not finite; nothing "
                     "was changed")
         self._check_outside(rows)
         self._check_saved(rows)
@@ -87,7 +113,7 @@ class Joining(Agreement):
         elif self._equal_steps + 1 < _IN_A_ROW:
             self._equal_steps += 1
         else:  # are all gradients equal?
-            rows = self._rows(self._send_row(self._operation, None, lambda: [
+            rows = self._ranks.rows(self._ranks.send(self._ranks.operation, None, lambda: [
                 *_compared(self._with_copies(values, unused), unused)]))
             self._check_local(self._by_nodes(rows, 2), self._by_nodes(rows, 3))
         return True
@@ -111,7 +137,7 @@ class Joining(Agreement):
         """A column's values of the working ranks, by node; without nodes each rank is one."""
         nodes = {}
         for r in working(rows):
-            nodes.setdefault(self._node_of(r), []).append(rows[r][column])
+            nodes.setdefault(self._ranks.node_of(r), []).append(rows[r][column])
         return list(map(tuple, nodes.values()))
 
     def _check_saved(self, rows):
@@ -128,7 +154,7 @@ class Joining(Agreement):
     def _check_outside(self, rows):
         rows = [rows[r] for r in working(rows)]
         if len({row[9] for row in rows}) == 1 < len({row[10] for row in rows}):
-            self._outside.warn_apart(self._differing)
+            self._outside.warn_apart(self._ranks.differing)
 
     def _check_local(self, digests_of_gradients, said):
         said = list(map(max, said))
@@ -155,10 +181,10 @@ class Joining(Agreement):
         while True:
             self._usable()
             with torch.no_grad():
-                row = self._send_row("end of join", self._prepare)
+                row = self._ranks.send("end of join", self._prepare)
                 with self._lock, row:
-                    rows = self._rows(row)
-                    if not any(each[0] != rows[self._world.rank][0] for each in rows):
+                    rows = self._ranks.rows(row)
+                    if not any(each[0] != rows[self._ranks.world.rank][0] for each in rows):
                         return
                     checked = self._checks_left > 0
                     if self._begins(rows, None, checked, unused, [None] * len(unused)):
@@ -174,7 +200,7 @@ class Joining(Agreement):
         size = len(bytes(library.Group()))
         frozen = bytes(i in self._frozen for i in range(len(self._slots)))
         mine = b"".join(self._sent_groups) + frozen
-        theirs = bytes(self._all_gather((c.c_uint8 * len(mine)).from_buffer_copy(mine))[source])
+        theirs = bytes(self._ranks.all_gather((c.c_uint8 * len(mine)).from_buffer_copy(mine))[source])
         for g, group in enumerate(self.param_groups):
             values = theirs[g * size:(g + 1) * size]
             if values == self._sent_groups[g]:

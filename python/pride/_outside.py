@@ -6,7 +6,7 @@ import weakref
 
 import torch
 
-from ._agreement import digest
+from ._ranks import digest
 from ._tensors import hash_as_float32, local, sample_of
 
 _WRAPPERS = ("module.", "_orig_mod.")  # of DDP, of torch.compile

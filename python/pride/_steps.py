@@ -14,7 +14,7 @@ import torch
 
 from . import _library as library
 from . import _edits, _units
-from ._agreement import digest, locked
+from ._ranks import locked
 from ._amp import FOUND, NOT_FOUND, Amp
 from ._device import memory_at
 from ._joining import Joining
@@ -82,15 +82,15 @@ class Steps(Joining):
 
         Rows travel beside the first bucket, unless ranks need them before they encode: in the first
         steps, so that a refusal changes nothing; with nodes; and if the host reads found_inf."""
-        values, compared, begun = [], [], self._running
-        checked = self._checks_left > 0 and self._voters.size > 1 and not begun
+        values, compared, begun = [], [], self._ranks.in_step
+        checked = self._checks_left > 0 and self._ranks.voters.size > 1 and not begun
 
         def prepare():
             if begun:
                 self._check_unchanged()
             amp.mark(unused)
-            if self._nodes:
-                unused[:] = self._nodes.average(unused)
+            if self._ranks.nodes:
+                unused[:] = self._ranks.nodes.average(unused)
             if not begun:
                 self._table.collect_gradients()
             values.extend(self._gradients(unused))
@@ -175,15 +175,15 @@ class Steps(Joining):
     def _begin(self, factor=None, asks=False):
         """factor: None, or a tensor of one value, where the method runs, that scales gradients. asks:
         nothing is applied before ranks agree."""
-        self._operation = "step"
+        self._ranks.operation = "step"
         if self._permission is not None:
             self._permission.ask(asks)
         if self._scaled:
             self._held["factor"] = factor
             library.call("pride_optimizer_scale_next_step", self._handle, None if factor is None else
                          arrays_of([factor], self._slots[0].place))
-        self._call("pride_optimizer_begin", self._handle, None, None)
-        self._running = True
+        self._ranks.call("pride_optimizer_begin", self._handle, None, None)
+        self._ranks.in_step = True
 
     def _ready(self, index, values):
         """Hands a gradient to libpride, which reads it until the step ends; None: unused."""
@@ -197,7 +197,7 @@ class Steps(Joining):
             fill_array(array, values, slot.n, slot.place)
             status = library.lib.pride_optimizer_ready_at(self._handle.value, index, array)
         if status != library.OK:
-            with self._failures():
+            with self._ranks.failures():
                 library.check(status)
 
     @locked
@@ -205,10 +205,10 @@ class Steps(Joining):
         """Called in backward, with overlap."""
         slot = self._slots[index]
         self._usable()
-        if self._checks_left > 0 and self._world.size > 1:
+        if self._checks_left > 0 and self._ranks.world.size > 1:
             return  # the first steps run as a whole
         with torch.no_grad():
-            if not self._running:
+            if not self._ranks.in_step:
                 with self._all_fail():
                     self._prepare()
                 self._begin(asks=True)
@@ -284,13 +284,13 @@ class Steps(Joining):
         """The end of a step. Returns the exception of a signal handler that ran meanwhile."""
         self._rows_first = True
         try:
-            with self._failures():
+            with self._ranks.failures():
                 report, interrupt = self._wait_for_end(_GRACE_S)
                 self._table.written(self._frozen, report)
         except (Error, MemoryError):
             raise
         except BaseException as interrupt:  # Ctrl-C
-            self._end_world(f"rank {self._world.rank} was interrupted: {type(interrupt).__name__}")
+            self._end_world(f"rank {self._ranks.world.rank} was interrupted: {type(interrupt).__name__}")
             raise
         self._rows_first = False
         self._note(report)
@@ -323,7 +323,7 @@ class Steps(Joining):
         while ranks compared rows: the step has ended within the grace since then."""
         report = library.Report(step=-1)
         self._slots[0].place.follow(self._handle)
-        status, interrupt, until = library.PENDING, self._world.take_interrupt(), math.inf
+        status, interrupt, until = library.PENDING, self._ranks.world.take_interrupt(), math.inf
         if interrupt is not None:
             until = time.monotonic() + grace_s
         ended, self._ended = self._ended, None
@@ -341,7 +341,7 @@ class Steps(Joining):
                 interrupt, until = problem, time.monotonic() + grace_s
                 if report.step >= 0:  # it has ended, and the status is lost
                     status = library.OK
-        self._running, self._handed, self._held, self._held_params = False, {}, {}, []
+        self._ranks.in_step, self._handed, self._held, self._held_params = False, {}, {}, []
         if ended is not None and problem is not None:
             raise problem
         if interrupt is not None and status != library.OK:
@@ -359,18 +359,18 @@ class Steps(Joining):
             raise
 
     def _end_world(self, reason):
-        if self._running:
+        if self._ranks.in_step:
             self._abandon(reason)
-        elif self._world.size > 1 and not self._broken:
-            self._broken = reason
-            self._fail(reason)
+        elif self._ranks.world.size > 1 and not self._ranks.broken:
+            self._ranks.broken = reason
+            self._ranks.fail(reason)
 
     def _abandon(self, reason):
         """Ends a step that has begun: the world fails with this reason."""
-        if not self._running or self._pid != os.getpid():  # the step is not a forked child's
+        if not self._ranks.in_step or self._pid != os.getpid():  # the step is not a forked child's
             return
-        self._broken = self._broken or reason
-        self._fail(reason)
+        self._ranks.broken = self._ranks.broken or reason
+        self._ranks.fail(reason)
         if self._permission is not None:
             self._permission.give(reason)
         with contextlib.suppress(Error, MemoryError):
@@ -396,7 +396,7 @@ class Steps(Joining):
             raise InvalidArgument(
                 "pride: state_dict() between backward and step() with overlap=True: call it after "
                 "step(), or after an interrupt in its `except` block")
-        self._abandon(f"rank {self._world.rank} saved its state after "
+        self._abandon(f"rank {self._ranks.world.rank} saved its state after "
                       f"{'an interrupt' if problem is None else problem.__name__} in backward")
 
     def _note(self, report):
@@ -406,10 +406,10 @@ class Steps(Joining):
         self._totals["skipped" if report.skipped else "steps"] += 1
         for name in ("bytes_sent", "bytes_received", "messages_sent"):
             self._totals[name] += self._last[name]
-        for name in ("bytes_sent", "bytes_received") if self._nodes else ():
-            self._last["node_" + name] = getattr(self._nodes, name)
-            self._totals["node_" + name] += getattr(self._nodes, name)
-            setattr(self._nodes, name, 0)
+        for name in ("bytes_sent", "bytes_received") if self._ranks.nodes else ():
+            self._last["node_" + name] = getattr(self._ranks.nodes, name)
+            self._totals["node_" + name] += getattr(self._ranks.nodes, name)
+            setattr(self._ranks.nodes, name, 0)
 
     def _group_values(self, group, index=None):
         """The group's values in libpride's form; NaN stands for a value that the method lacks."""
@@ -426,13 +426,13 @@ class Steps(Joining):
     def _frozen_now(self):
         """Indices of frozen parameters, which steps do not change, as in torch. An unused parameter
         still decays."""
-        if self._nodes:
-            self._nodes.frozen = {id(slot.param) for slot in self._nodes.slots if _is_frozen(slot)}
+        if self._ranks.nodes:
+            self._ranks.nodes.frozen = {id(slot.param) for slot in self._ranks.nodes.slots if _is_frozen(slot)}
         return {i for i, slot in enumerate(self._slots) if _is_frozen(slot)}
 
     def _frozen_names(self):
-        return sorted(self._frozen) if not self._nodes else [
-            slot.name for slot in self._nodes.slots if _is_frozen(slot)]
+        return sorted(self._frozen) if not self._ranks.nodes else [
+            slot.name for slot in self._ranks.nodes.slots if _is_frozen(slot)]
 
     def _members(self):
         return [[id(p) for p in group["params"]] for group in self.param_groups]
@@ -452,7 +452,7 @@ class Steps(Joining):
 
     def _hashes(self):
         """Hashes of this rank's parameters and of its node's (0 without nodes)."""
-        return [self._hash(), self._nodes.hash() if self._nodes else 0]
+        return [self._hash(), self._ranks.nodes.hash() if self._ranks.nodes else 0]
 
     def _hash(self):
         """A hash of the parameters; with local steps, of the common parameters."""

@@ -53,7 +53,7 @@ def join(optimizer: Optimizer) -> Iterator[None]:
     if optimizer._settings.get("node_group") is not None:
         raise InvalidArgument("pride: join() with node_group: the ranks of a node step together; "
                               "give them equally many batches")
-    optimizer._agree("join")
+    optimizer._ranks.agree("join")
     yield
     if optimizer._between is not None:
         optimizer._between.own()

@@ -15,7 +15,7 @@ from ._construction import Construction
 from ._world import MpiWorld, duration
 from ._steps import betas_of
 from ._tensors import Slot, hash_as_float32, parts_of
-from ._agreement import digest, locked
+from ._ranks import digest, locked
 from .errors import Error, InvalidArgument, check_one_of, flag, number, of_type, whole, without_frames
 from .methods import method_info
 
@@ -230,12 +230,12 @@ class Optimizer(Construction, torch.optim.Optimizer):
                     digest(repr([hash_as_float32(slot.tensor) for slot in new]).encode())]
 
         try:
-            rows = self._agree("add_param_group", prepare, row)
-            self._same(rows, 0, "names, shapes or matrices of the added parameters")
-            self._same(rows, 1, "hyper-parameters of the added group")
-            self._same(rows, 2, "initial values of the added parameters")
+            rows = self._ranks.agree("add_param_group", prepare, row)
+            self._ranks.same(rows, 0, "names, shapes or matrices of the added parameters")
+            self._ranks.same(rows, 1, "hyper-parameters of the added group")
+            self._ranks.same(rows, 2, "initial values of the added parameters")
             values = self._group_values(self.param_groups[first], first)
-            self._call("pride_optimizer_add_layout", self._handle,
+            self._ranks.call("pride_optimizer_add_layout", self._handle,
                        library.make_layout(*parts_of(new)), c.byref(values), 1)
         except BaseException:
             del self.param_groups[first:]
@@ -245,7 +245,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._first_rates.append(self._first_rate(values))
         self._adopt(new)
         self._matrices.is_said = False
-        self._matrices.say(self._world)
+        self._matrices.say(self._ranks.world)
         self._checks_left = max(1, self._checks_left)  # ranks compare the new gradients, too
 
     def last_round(self) -> Optional[Dict[str, Any]]:
@@ -265,8 +265,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """Copies rank 0's parameters to all ranks. Collective. With a coordinator: overwrites the
         parameters with the run's, at the open round."""
         self._usable()
-        self._agree("broadcast_parameters", self._table.fill)
-        self._call("pride_optimizer_broadcast", self._handle, None)
+        self._ranks.agree("broadcast_parameters", self._table.fill)
+        self._ranks.call("pride_optimizer_broadcast", self._handle, None)
         self._table.written()
 
     @without_frames
@@ -278,14 +278,14 @@ class Optimizer(Construction, torch.optim.Optimizer):
             InvalidArgument: on all ranks, naming the ranks whose parameters differ from rank 0's.
         """
         self._usable()
-        rows = self._agree("check_replicas", lambda: model is None or of_type(
+        rows = self._ranks.agree("check_replicas", lambda: model is None or of_type(
             "check_replicas: model", model, torch.nn.Module), self._hashes)
-        self._same(rows, 0, "parameters", self._local_of)
-        self._same(rows, 1, "parameters", self._node_of)
+        self._ranks.same(rows, 0, "parameters", self._ranks.local_of)
+        self._ranks.same(rows, 1, "parameters", self._ranks.node_of)
         self._check_model(model)
-        if not self._nodes:
+        if not self._ranks.nodes:
             return rows[0][2]
-        return digest(repr([rows[r][2] for r in self._nodes.first]).encode())
+        return digest(repr([rows[r][2] for r in self._ranks.nodes.first]).encode())
 
     def traffic(self) -> Dict[str, Any]:
         """Bytes of this rank (or virtual worker 0) in all steps so far, and in the last step.
@@ -324,7 +324,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         library.call("pride_optimizer_memory", self._handle, c.byref(use))
         return dict(state=use.state, masters=use.masters, frames=use.frames, scratch=use.scratch,
                     copies=self._table.copied_bytes() + (
-                        self._nodes.copied_bytes() if self._nodes else 0))
+                        self._ranks.nodes.copied_bytes() if self._ranks.nodes else 0))
 
     def to_common(self) -> None:
         """With local steps: sets the model to the common parameters, to evaluate or save.
@@ -343,13 +343,13 @@ class Optimizer(Construction, torch.optim.Optimizer):
     @locked
     def _replace_parameters(self, which):
         self._usable()
-        if self._running:
+        if self._ranks.in_step:
             raise InvalidArgument(f"pride: to_{which}() between backward and step() with "
                                   "overlap=True; call it after step()")
         if library.lib.pride_optimizer_period(self._handle) > 1:
             self._table.fill()
             self._send_frozen()
-            self._call(f"pride_optimizer_to_{which}", self._handle, None)
+            self._ranks.call(f"pride_optimizer_to_{which}", self._handle, None)
             self._table.written(self._frozen)
             self._holds_common = which == "common"
 
@@ -377,7 +377,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         workers it is the state of all workers. With ``overlap``, after an exception that ended
         backward, it ends the step that had begun.
         """
-        if self._running:
+        if self._ranks.in_step:
             self._leave_backward()
         made = _state.state_dict(self)
         self._saved_alone = self._saved_alone or _state.lacks_others(self)
@@ -435,11 +435,11 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._hooks.remove()
         handle, self._handle = self._handle, None
         if handle is not None:
-            self._broken = self._broken or "the optimizer is closed"
+            self._ranks.broken = self._ranks.broken or "the optimizer is closed"
             for entry in self.state.values():  # views that a caller holds keep their memory
                 entry.clear()
             handle.close()
-            if self._voters is not self._world:
-                self._voters.close()
-            if not isinstance(self._world, MpiWorld):
-                self._world.close()
+            if self._ranks.voters is not self._ranks.world:
+                self._ranks.voters.close()
+            if not isinstance(self._ranks.world, MpiWorld):
+                self._ranks.world.close()

@@ -278,7 +278,7 @@ def default_timeouts():
     for arguments in ({}, {"process_group": group}, {"timeout": 50},
                       {"timeout": datetime.timedelta(minutes=2, seconds=1)}):
         optimizer = pride.DistributedLion(model.parameters(), **arguments)
-        found.append(optimizer._world.timeout.total_seconds())
+        found.append(optimizer._ranks.world.timeout.total_seconds())
         optimizer.close()
     return found
 
@@ -290,7 +290,7 @@ def test_the_default_timeout_is_the_groups(world):
 def test_the_default_timeout_of_one_rank_and_what_is_no_timeout():
     params = [models.parameter(1, 4)]
     optimizer = pride.DistributedLion(params)
-    assert optimizer._world.timeout.total_seconds() == 300
+    assert optimizer._ranks.world.timeout.total_seconds() == 300
     optimizer.close()
     for bad in (0, -1.0, float("nan"), float("inf"), "300", True, datetime.timedelta(0)):
         with pytest.raises(pride.InvalidArgument, match="timeout = .*above 0 and at most 1e9 seconds"):
