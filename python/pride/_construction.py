@@ -27,8 +27,8 @@ from ._ranks import Ranks, digest
 from ._matrices import Matrices
 from ._nodes import find_nodes
 from ._outside import Outside, digests, hashes, listed_names, named
+from ._native_step import NativeStep
 from ._parts import SumOfParts
-from ._permission import Permission
 from ._world import Coordinated, World, duration, listed, make_world, report_network
 from .errors import InvalidArgument, flag, of_type, text
 
@@ -45,8 +45,8 @@ class Construction(VirtualWorkers, Steps):
     """A mixin of Optimizer."""
 
     def _reset(self):
-        me = weakref.ref(self)
-        self._ranks = Ranks(lambda: me()._steps_done(), lambda reason: me()._end_world(reason))
+        self._ranks = Ranks()
+        self._native = self._ranks.step = NativeStep(self._ranks)
         self._handle = self._layout = self._table = None
         self._slots: List[Slot] = []
         self._hooks = _hooks.Hooks(self)
@@ -57,10 +57,6 @@ class Construction(VirtualWorkers, Steps):
         self._between = None          # switches the model between steps, see keep_common()
         self._warned = set()          # warnings that are given once
         self._first_rates = []        # of each group, for warnings
-        self._handed: Dict[int, tuple] = {}  # by index: gradients given to libpride in backward
-        self._held: Dict[int, torch.Tensor] = {}    # keeps alive what libpride reads in a step,
-        self._held_params: List[torch.Tensor] = []  # and what it writes
-        self._gradient = library.Array()     # reused for each hand-over
         self._handed_workers = set()  # virtual workers whose gradients libpride has
         self._bucket_size = None      # that of all ranks; the setting is what this one gave
         self._step_number = torch.tensor(0.0, dtype=torch.float32, device="cpu")
@@ -72,8 +68,6 @@ class Construction(VirtualWorkers, Steps):
         self._model = None            # a weak reference, if the caller named it
         self._outside: Optional[Outside] = None  # the model's other parameters, with several ranks
         self._sum_of_parts = None     # sums over the ranks that have the model's other parts
-        self._permission: Optional[Permission] = None  # to apply a step; None: rows come before it
-        self._ended = None            # the report and the exception of a step that ended early
         self._matrices = Matrices()   # of a method such as dlion-muon
         self._frozen = None           # indices of parameters that steps do not change
         self._factor = 1.0            # the factor on gradients that was last given to libpride
@@ -254,8 +248,7 @@ class Construction(VirtualWorkers, Steps):
             self._sum_of_parts = SumOfParts(self._ranks.world, groups, self._ranks.nodes)
             options.sum_of_parts = self._sum_of_parts.function
         if isinstance(self._ranks.world, World) and not self._ranks.nodes:
-            self._permission = Permission()
-            options.before_apply = self._permission.function
+            self._native.ask_permission(options)
         if nodes is not None:
             options.node_of_rank = (c.c_int32 * len(nodes))(*nodes)
         with self._ranks.failures():
@@ -264,6 +257,7 @@ class Construction(VirtualWorkers, Steps):
                     "optimizer", "pride_optimizer_create", self._ranks.voters.handle, made["layout"],
                     c.byref(options), parents=(self._ranks.voters,)))
         self._layout = made["layout"]
+        self._native.set_optimizer(self._handle, made["slots"][0].place)
         self._adopt(made["slots"])
         if self._ranks.nodes:
             self._ranks.nodes.follow(self._handle, self._slots[0].place)

@@ -34,7 +34,7 @@ class Joining:
             text = ("during the capture of a CUDA graph: the exchange with other ranks cannot be "
                     "part of a graph. Capture forward and backward, with overlap=False, and call "
                     "step() after each replay")
-            self._abandon(text)  # a step that began in an earlier backward
+            self._native.abandon(text)  # a step that began in an earlier backward
             raise InvalidArgument(f"pride: {text}")
         if self._handle is None:
             self._begin_copy()
@@ -73,11 +73,11 @@ class Joining:
     def _sample(self, values):
         """A digest of a few gradients, because to hash all of them in each step is slow."""
         refused = self._settings["equal_gradients"] == "refuse" and self._ranks.voters.size > 1
-        return sample_of(values, self._steps_done()) if refused else 0
+        return sample_of(values, self._native.steps_done()) if refused else 0
 
     def _look_outside(self, checked):
         """Digests of the parameters outside, all in a checked step, some in every 8th."""
-        steps = self._steps_done()
+        steps = self._native.steps_done()
         if self._outside is None or not (checked or steps % LOOK == 0):
             return [0, 0]
         self._outside.warn()
@@ -188,8 +188,8 @@ class Joining:
                         return
                     checked = self._checks_left > 0
                     if self._begins(rows, None, checked, unused, [None] * len(unused)):
-                        self._begin()
-                        with self._all_fail():
+                        self._native.begin(scaled=self._scaled)
+                        with self._native.all_fail():
                             self._hand_over([None] * len(unused), unused)
                         interrupt = self._finish()
                         if interrupt is not None:

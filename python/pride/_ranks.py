@@ -53,7 +53,7 @@ class _Row:
 
     def __exit__(self, kind, problem, _):
         if problem is not None and self.ends:
-            self._ranks.end(str(problem) or kind.__name__)
+            self._ranks.step.end(str(problem) or kind.__name__)
 
 
 class Ranks:
@@ -63,9 +63,8 @@ class Ranks:
     same-local-rank peers.
     """
 
-    def __init__(self, steps_done, end):
-        """steps_done(): of the optimizer. end(reason): ends it on all ranks."""
-        self.steps_done, self.end = steps_done, end
+    def __init__(self):
+        self.step = None  # the NativeStep, which a failure ends
         self.world = self.voters = self.nodes = None
         self.operation = None  # the last on which ranks agreed
         self.in_step = False   # a step has begun and has not ended
@@ -81,7 +80,7 @@ class Ranks:
         if self.in_step:
             text = (f"{operation}() between backward and step() with overlap=True; call it after "
                     "step()")
-            self.end(text)
+            self.step.end(text)
             raise InvalidArgument(f"pride: {text}")
         with self.send(operation, prepare, values) as row:
             return self.rows(row)
@@ -198,7 +197,7 @@ class Ranks:
                 silence = world.silence()
                 text += silence
                 if silence.endswith("life") and self.operation == "step":
-                    text += (f" in step {self.steps_done() + 1}, the first without them" +
+                    text += (f" in step {self.step.steps_done() + 1}, the first without them" +
                              self._advice(text))
             self.broken = text
             if self.nodes:

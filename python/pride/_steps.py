@@ -1,32 +1,27 @@
 # The steps of an optimizer: as a whole, or begun in backward.
 # SPDX-License-Identifier: Apache-2.0
 import collections.abc
-import contextlib
 import ctypes as c
 import functools
-import math
-import os
 import sys
 import threading
-import time
 
 import torch
 
 from . import _library as library
 from . import _edits, _units
-from ._ranks import locked
 from ._amp import FOUND, NOT_FOUND, Amp
 from ._device import memory_at
 from ._joining import Joining
-from ._lane import SLICE_S
+from ._native_step import GRACE_S
+from ._ranks import locked
 from ._state import stepped
-from ._tensors import arrays_of, fill_array, same_bits
+from ._tensors import same_bits
 from .errors import CommError, Error, InvalidArgument, number
 from .methods import method_info
 
 CHECKED_STEPS = 2  # first steps, in which ranks compare their gradients
 _RARE = 256
-_GRACE_S = 0.5  # after a signal: a step that ends within it leaves all ranks alike
 
 
 info_of = functools.lru_cache(maxsize=None)(method_info)
@@ -59,7 +54,7 @@ class Steps(Joining):
                 self._between.before_step()
             amp = Amp(self, scaler)
             if amp.used and self._settings["overlap"]:
-                self._end_world("a GradScaler was used with overlap=True")
+                self._native.end("a GradScaler was used with overlap=True")
                 raise InvalidArgument("pride: a GradScaler needs overlap=False: an overflow is "
                                       "known only after backward")
             unused = self._hooks.unused()
@@ -102,7 +97,7 @@ class Steps(Joining):
                 self._prepare(amp.scale)
 
         row = self._send_step(prepare, amp, checked, unused, compared, lambda: begun or not (
-            checked or self._rows_first or self._permission is None or amp.is_read or
+            checked or self._rows_first or not self._native.may_wait or amp.is_read or
             {FOUND, NOT_FOUND} & self._scalers))
 
         def agree():
@@ -113,29 +108,28 @@ class Steps(Joining):
         if not begun:
             with row:
                 self._scaled = self._expects_frames(amp) if row.begins else self._scaled
-                self._begin(amp.factor, asks=row.begins)
+                self._native.begin(amp.factor, self._scaled, row.begins)
         return values, agree if row.begins else None
 
     def _end_with(self, agree, values, unused):
         """Hands the gradients over. Then compares the ranks' rows, while buckets are exchanged."""
         failure = None
-        with self._all_fail():
+        with self._native.all_fail():
             try:
                 self._hand_over(values, unused)
                 if agree is not None:
-                    self._start_end()
+                    self._native.start_end()
             except CommError as problem:
                 failure = problem
             if agree is not None:
                 agree()  # raises what a row says, which may be the reason of the failure
             if failure is not None:
                 raise failure
-        if self._permission is not None:
-            self._permission.give()
+        self._native.give_permission()
 
     def _gradients(self, unused, handed=None):
         """Slot.gradient() of each parameter; None if it is unused or handed over already."""
-        handed = self._handed if handed is None else handed
+        handed = self._native.handed if handed is None else handed
         return [None if missing or i in handed else slot.gradient()
                 for i, (slot, missing) in enumerate(zip(self._slots, unused))]
 
@@ -143,9 +137,6 @@ class Steps(Joining):
         """_gradients() to compare, with copies of those that libpride cannot read."""
         return [slot.place.copy(slot.grad) if value is None and not missing else value
                 for slot, value, missing in zip(self._slots, values, unused)]
-
-    def _steps_done(self):
-        return library.lib.pride_optimizer_steps_done(self._handle)
 
     def _send_frozen(self, frozen=None):
         frozen = self._frozen_now() if frozen is None else frozen
@@ -172,34 +163,6 @@ class Steps(Joining):
             library.call("pride_optimizer_set_gradient_factor", self._handle, factor)
             self._factor = factor
 
-    def _begin(self, factor=None, asks=False):
-        """factor: None, or a tensor of one value, where the method runs, that scales gradients. asks:
-        nothing is applied before ranks agree."""
-        self._ranks.operation = "step"
-        if self._permission is not None:
-            self._permission.ask(asks)
-        if self._scaled:
-            self._held["factor"] = factor
-            library.call("pride_optimizer_scale_next_step", self._handle, None if factor is None else
-                         arrays_of([factor], self._slots[0].place))
-        self._ranks.call("pride_optimizer_begin", self._handle, None, None)
-        self._ranks.in_step = True
-
-    def _ready(self, index, values):
-        """Hands a gradient to libpride, which reads it until the step ends; None: unused."""
-        self._slots[index].place.follow(self._handle)
-        if values is None:
-            status = library.lib.pride_optimizer_ready(self._handle.value, index, 1)
-        else:
-            self._held[index] = values
-            array = self._gradient
-            slot = self._slots[index]
-            fill_array(array, values, slot.n, slot.place)
-            status = library.lib.pride_optimizer_ready_at(self._handle.value, index, array)
-        if status != library.OK:
-            with self._ranks.failures():
-                library.check(status)
-
     @locked
     def _gradient_complete(self, index):
         """Called in backward, with overlap."""
@@ -209,13 +172,13 @@ class Steps(Joining):
             return  # the first steps run as a whole
         with torch.no_grad():
             if not self._ranks.in_step:
-                with self._all_fail():
+                with self._native.all_fail():
                     self._prepare()
-                self._begin(asks=True)
+                self._native.begin(waits=True)
                 self._watch_backward()
-                self._held_params = [each.param.detach() for each in self._slots]
-            with self._all_fail():
-                if index in self._handed:
+                self._native.keep(each.param for each in self._slots)
+            with self._native.all_fail():
+                if index in self._native.handed:
                     raise InvalidArgument(
                         f"pride: {slot.name} has a second gradient before step(), of a second "
                         "or repeated backward: with overlap=True only the last "
@@ -226,9 +189,9 @@ class Steps(Joining):
                 # DDP writes gradients again at the end of backward: a copy keeps the present values
                 if values is None or self._hooks.is_shared(slot):
                     values = slot.place.copy(grad)
-                self._handed[index] = (memory_at(grad), grad._version,
+                self._native.handed[index] = (memory_at(grad), grad._version,
                                        None if values is grad else values)
-                self._ready(index, values.detach())
+                self._native.ready(index, slot, values.detach())
                 if self._settings.get("release_gradients"):
                     self._release()
 
@@ -239,8 +202,8 @@ class Steps(Joining):
         library.call("pride_optimizer_take_released", self._handle, tensors, n, c.byref(found))
         for i in tensors[:found.value]:
             self._slots[i].param.grad = None
-            self._held.pop(i, None)
-            self._handed[i] = None
+            self._native.held.pop(i, None)
+            self._native.handed[i] = None
 
     def _copy(self, index):
         slot = self._slots[index]
@@ -249,17 +212,17 @@ class Steps(Joining):
     def _hand_over(self, values, unused):
         """Hands gradients over from the last to the first: exchanges begin with the last bucket."""
         for i in reversed(range(len(values))):
-            if i in self._handed:
+            if i in self._native.handed:
                 continue
             copied = values[i] is None and not unused[i]
-            self._ready(i, self._copy(i) if copied else values[i])
+            self._native.ready(i, self._slots[i], self._copy(i) if copied else values[i])
 
     def _check_unchanged(self):
         """For a step that began in backward: refuses changes since then, before more is read."""
         if self._table.has_moved():
             raise InvalidArgument("pride: the memory of a parameter was replaced after backward, "
                                   "when the exchange had begun: use overlap=False")
-        for i in self._handed:
+        for i in self._native.handed:
             if not self._as_handed(i):
                 raise InvalidArgument(
                     f"pride: the gradient of {self._slots[i].name} was changed after backward, "
@@ -269,7 +232,7 @@ class Steps(Joining):
     def _as_handed(self, index):
         """False if the gradient changed since the hand-over. DDP writes gradients again at the end
         of backward, with the same values."""
-        slot, handed = self._slots[index], self._handed[index]
+        slot, handed = self._slots[index], self._native.handed[index]
         grad = slot.param.grad
         if handed is None:  # released
             return grad is None
@@ -285,12 +248,12 @@ class Steps(Joining):
         self._rows_first = True
         try:
             with self._ranks.failures():
-                report, interrupt = self._wait_for_end(_GRACE_S)
+                report, interrupt = self._native.wait_for_end(GRACE_S)
                 self._table.written(self._frozen, report)
         except (Error, MemoryError):
             raise
         except BaseException as interrupt:  # Ctrl-C
-            self._end_world(f"rank {self._ranks.world.rank} was interrupted: {type(interrupt).__name__}")
+            self._native.end(f"rank {self._ranks.world.rank} was interrupted: {type(interrupt).__name__}")
             raise
         self._rows_first = False
         self._note(report)
@@ -302,79 +265,9 @@ class Steps(Joining):
     def _plan_checks(self):
         """To read a gradient on a GPU would wait for backward: there every 256th step is checked as
         the first ones are."""
-        if self._steps_done() % _RARE == 0 and any(
+        if self._native.steps_done() % _RARE == 0 and any(
                 slot.device.type != "cpu" for slot in self._slots):
             self._checks_left = max(1, self._checks_left)
-
-    def _start_end(self):
-        """Lets libpride end the step in a thread of its own."""
-        report = library.Report(step=-1)
-        self._slots[0].place.follow(self._handle)
-        status = library.lib.pride_optimizer_finish(self._handle, 0, report)
-        if status != library.PENDING:
-            try:
-                library.check(status)
-                self._ended = report, None
-            except (Error, MemoryError) as problem:
-                self._ended = report, problem
-
-    def _wait_for_end(self, grace_s=0.0):
-        """The report of the step, and the exception of a signal handler that ran in the wait, or
-        while ranks compared rows: the step has ended within the grace since then."""
-        report = library.Report(step=-1)
-        self._slots[0].place.follow(self._handle)
-        status, interrupt, until = library.PENDING, self._ranks.world.take_interrupt(), math.inf
-        if interrupt is not None:
-            until = time.monotonic() + grace_s
-        ended, self._ended = self._ended, None
-        if ended is not None:
-            report, problem = ended
-            status = library.OK
-        while status == library.PENDING:
-            try:
-                status = library.lib.pride_optimizer_finish(self._handle, int(SLICE_S * 1000), report)
-                if status == library.PENDING and time.monotonic() > until:
-                    raise interrupt
-            except BaseException as problem:
-                if interrupt is not None or not grace_s:
-                    raise
-                interrupt, until = problem, time.monotonic() + grace_s
-                if report.step >= 0:  # it has ended, and the status is lost
-                    status = library.OK
-        self._ranks.in_step, self._handed, self._held, self._held_params = False, {}, {}, []
-        if ended is not None and problem is not None:
-            raise problem
-        if interrupt is not None and status != library.OK:
-            raise interrupt
-        library.check(status)
-        return report, interrupt
-
-    @contextlib.contextmanager
-    def _all_fail(self):
-        """An error in the block fails all ranks, because others may have begun the step."""
-        try:
-            yield
-        except BaseException as problem:
-            self._end_world(str(problem) or type(problem).__name__)
-            raise
-
-    def _end_world(self, reason):
-        if self._ranks.in_step:
-            self._abandon(reason)
-        elif self._ranks.world.size > 1 and not self._ranks.broken:
-            self._ranks.broken = reason
-            self._ranks.fail(reason)
-
-    def _abandon(self, reason):
-        """Ends a step that has begun: the world fails with this reason."""
-        if not self._ranks.in_step or self._pid != os.getpid():  # the step is not a forked child's
-            return
-        self._ranks.broken = self._ranks.broken or reason
-        self._ranks.fail(reason)
-        if self._permission is not None:
-            self._permission.give(reason)
-        with contextlib.suppress(Error, MemoryError):
-            self._wait_for_end()
 
     def _watch_backward(self):
         self._in_backward = True
@@ -396,7 +289,7 @@ class Steps(Joining):
             raise InvalidArgument(
                 "pride: state_dict() between backward and step() with overlap=True: call it after "
                 "step(), or after an interrupt in its `except` block")
-        self._abandon(f"rank {self._ranks.world.rank} saved its state after "
+        self._native.abandon(f"rank {self._ranks.world.rank} saved its state after "
                       f"{'an interrupt' if problem is None else problem.__name__} in backward")
 
     def _note(self, report):

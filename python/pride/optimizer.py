@@ -431,9 +431,10 @@ class Optimizer(Construction, torch.optim.Optimizer):
 
     def close(self) -> None:
         """Ends the optimizer's threads and connections. At exit the interpreter calls it."""
-        self._abandon("the optimizer was closed in the middle of a step")
+        self._native.abandon("the optimizer was closed in the middle of a step")
         self._hooks.remove()
         handle, self._handle = self._handle, None
+        self._native.set_optimizer(None, None)
         if handle is not None:
             self._ranks.broken = self._ranks.broken or "the optimizer is closed"
             for entry in self.state.values():  # views that a caller holds keep their memory

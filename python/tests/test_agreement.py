@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 import models
 import pride
+from pride._native_step import NativeStep
 from pride._world import World
 
 LATE = 5  # a step after the first ones, whose rows come before it
@@ -18,7 +19,7 @@ def order_of(step):
     """What this rank does in a step: "send" its row, "begin" the native step, "wait" for the rows."""
     model, optimizer = models.make()
     models.train(model, optimizer, step)
-    done, gather, begin = [], World.all_gather, pride.Optimizer._begin
+    done, gather, begin = [], World.all_gather, NativeStep.begin
 
     def all_gather(self, mine):
         done.append("send")
@@ -34,11 +35,11 @@ def order_of(step):
         done.append("begin")
         return begin(self, *arguments, **keywords)
 
-    World.all_gather, pride.Optimizer._begin = all_gather, begun
+    World.all_gather, NativeStep.begin = all_gather, begun
     try:
         models.train(model, optimizer, 1, step)
     finally:
-        World.all_gather, pride.Optimizer._begin = gather, begin
+        World.all_gather, NativeStep.begin = gather, begin
     optimizer.close()
     return done
 
