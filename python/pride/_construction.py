@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import atexit
 import collections
+import copy
 import ctypes as c
 import os
 import socket
@@ -13,24 +14,25 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
-from . import _hooks
+from . import _hooks, _load
 from . import _library as library
 from . import _units
 from ._assembled import deal_out
 from ._device import HOST, place_of, place_with_memory
+from ._hashes import digest, hash_as_float32
 from ._state import ABOUT, view_state
 from ._steps import CHECKED_STEPS, Steps, info_of
-from ._tensors import (Slot, Table, aligned, check_memory, check_parameter, check_shards,
-                       hash_as_float32, parts_of)
+from ._tensors import Slot, Table, aligned, check_memory, check_parameter, check_shards, parts_of
 from ._virtual import VirtualWorkers
-from ._ranks import Ranks, digest
+from ._ranks import Ranks
 from ._matrices import Matrices
 from ._nodes import find_nodes
 from ._outside import Outside, digests, hashes, listed_names, named
+from ._network import report_network
 from ._native_step import NativeStep
 from ._parts import SumOfParts
-from ._world import Coordinated, World, duration, listed, make_world, report_network
-from .errors import InvalidArgument, flag, of_type, text
+from ._world import Coordinated, World, listed, make_world
+from .errors import InvalidArgument, duration, flag, of_type, text
 
 
 @library.NOTICE
@@ -49,6 +51,7 @@ class Construction(VirtualWorkers, Steps):
         self._native = self._ranks.step = NativeStep(self._ranks)
         self._handle = self._layout = self._table = None
         self._slots: List[Slot] = []
+        self._names: Dict[int, str] = {}  # that the caller gave, by id of the parameter
         self._hooks = _hooks.Hooks(self)
         self._lock = threading.RLock()  # around all that reads or changes the state
         self._in_backward = False     # with overlap: backward has begun the step, and has not ended
@@ -329,6 +332,22 @@ class Construction(VirtualWorkers, Steps):
         raise InvalidArgument(
             f"pride: initial parameters of rank(s) {listed(others)} are not those of rank 0; the "
             f"first of {len(differing)} (of {len(slots)}) that differ is {name}. {advice}")
+
+    def _begin_copy(self):
+        _load.begin_copy(self)
+
+    def __getstate__(self):
+        return _load.pickled(self)
+
+    def __setstate__(self, state):
+        _load.unpickle(self, state)
+
+    def __deepcopy__(self, memo):
+        made = self.__class__.__new__(self.__class__)
+        memo[id(self)] = made
+        _load.unpickle(made, copy.deepcopy(_load.pickled(self, False), memo))
+        made._settings.update({name: self._settings.get(name) for name in _load._GROUPS})
+        return made
 
     def _own_ids(self):
         """Ids of the parameters that this optimizer keeps equal."""

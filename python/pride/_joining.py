@@ -9,10 +9,10 @@ import torch
 from . import _device
 from . import _library as library
 from . import _units
-from ._ranks import BEGINS, digest, working
+from ._hashes import digest, hash_of, sample_of
+from ._ranks import BEGINS, working
 from ._amp import FOUND, IN_FRAMES
 from ._outside import digests
-from ._tensors import hash_of, sample_of
 from ._world import listed
 from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
 

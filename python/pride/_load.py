@@ -11,10 +11,10 @@ import torch
 
 from . import _library as library
 from ._device import HOST
+from ._hashes import digest, hash_of
 from ._state import (ABOUT, FORMAT, KIND_OF_MASTER, MASTER, buffers_in, held_in, is_private, key_of,
                      kind_of, of_copy, packed_groups, state_dict, stepped)
-from ._tensors import hash_of, shard_of
-from ._ranks import digest
+from ._tensors import shard_of
 from ._units import check_units
 from .errors import DataError, InvalidArgument, check_one_of
 
@@ -335,7 +335,6 @@ def unpickle(optimizer, state):
     optimizer._reset()
     optimizer.param_groups = state["param_groups"]
     params = [p for group in optimizer.param_groups for p in group["params"]]
-    optimizer._names = {}
     for p, name in zip(params, state["names"]):
         optimizer._names.setdefault(id(p), name)
     optimizer._matrices.unpickle(params, state["matrices"])

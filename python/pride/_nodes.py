@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 
 from . import _library as library
-from ._ranks import digest
 from ._assembled import deal
 from ._device import HOST
+from ._hashes import digest, hash_as_float32
 from ._lane import bytes_at, size_of, wait
-from ._tensors import DTYPES, Table, hash_as_float32, parts_of
+from ._tensors import DTYPES, Table, parts_of
 from ._world import Alone, World, listed
 from .errors import CommError, InvalidArgument
 

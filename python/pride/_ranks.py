@@ -3,8 +3,6 @@
 import contextlib
 import ctypes as c
 import functools
-import hashlib
-import struct
 
 from ._world import listed
 from .errors import CommError, Error, InvalidArgument, NonFiniteGradient, without_frames
@@ -33,10 +31,6 @@ def locked(method):
             return method(self, *arguments, **keywords)
 
     return call
-
-
-def digest(data):
-    return struct.unpack("<Q", hashlib.blake2b(data, digest_size=8).digest())[0]
 
 
 class _Row:

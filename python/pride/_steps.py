@@ -12,11 +12,11 @@ from . import _library as library
 from . import _edits, _units
 from ._amp import FOUND, NOT_FOUND, Amp
 from ._device import memory_at
+from ._hashes import same_bits
 from ._joining import Joining
 from ._native_step import GRACE_S
 from ._ranks import locked
 from ._state import stepped
-from ._tensors import same_bits
 from .errors import CommError, Error, InvalidArgument, number
 from .methods import method_info
 

@@ -1,22 +1,22 @@
 """pride.Optimizer: torch optimizers whose ranks exchange about one bit per parameter."""
 # SPDX-License-Identifier: Apache-2.0
-import collections.abc
 import contextlib
-import copy
 import ctypes as c
 import datetime
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
-from . import _load, _state, _virtual
+from . import _load, _state
 from . import _library as library
+from ._arguments import check_arguments, group_of
 from ._construction import Construction
-from ._world import MpiWorld, duration
+from ._hashes import digest, hash_as_float32
+from ._world import MpiWorld
 from ._steps import betas_of
-from ._tensors import Slot, hash_as_float32, parts_of
-from ._ranks import digest, locked
-from .errors import Error, InvalidArgument, check_one_of, flag, number, of_type, whole, without_frames
+from ._tensors import Slot, parts_of
+from ._ranks import locked
+from .errors import Error, InvalidArgument, duration, of_type, without_frames
 from .methods import method_info
 
 _NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
@@ -108,64 +108,34 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  maximize: bool = False, foreach: Optional[bool] = None,
                  fused: Optional[bool] = None, capturable: bool = False,
                  differentiable: bool = False, overlap: bool = False,
-                 release_gradients: bool = False,
-                 bucket_size: Optional[int] = None, lanes: int = 2, seed: int = 0, vote_weight: int = 1,
+                 release_gradients: bool = False, bucket_size: Optional[int] = None,
+                 lanes: int = 2, seed: int = 0, vote_weight: int = 1,
                  on_non_finite: str = "raise", clip_global_norm: float = 0.0,
                  timeout: Union[float, datetime.timedelta, None] = None,
-                 broadcast_parameters: bool = False,
-                 equal_gradients: str = "refuse",
+                 broadcast_parameters: bool = False, equal_gradients: str = "refuse",
                  node_of_rank: Optional[List[int]] = None, node_group: Any = None,
                  replicate_mesh: Any = None,
                  run_on: str = "auto", virtual_workers: Optional[int] = None,
-                 coordinator: Optional[str] = None,
-                 certificates: Optional[str] = None, worker_name: Optional[str] = None,
+                 coordinator: Optional[str] = None, certificates: Optional[str] = None,
+                 worker_name: Optional[str] = None,
                  coordinator_secret: Union[str, "os.PathLike[str]", None] = None) -> None:
         duration(timeout)
-        if replicate_mesh is not None:
-            if process_group is not None or getattr(replicate_mesh, "ndim", None) != 1:
-                raise InvalidArgument("pride: replicate_mesh: give a mesh of one dimension, e.g. "
-                                      f"mesh['dp'], and no process_group; it is {replicate_mesh}")
-            process_group = replicate_mesh.get_group()
+        process_group = group_of(process_group, replicate_mesh)
         self._settings = dict(
-            method=method, options=dict(options) if isinstance(options, dict) else {}, process_group=process_group,
-            overlap=overlap, release_gradients=release_gradients, bucket_size=bucket_size, lanes=lanes, seed=seed,
-            vote_weight=vote_weight,
+            method=method, options=dict(options) if isinstance(options, dict) else {},
+            process_group=process_group, overlap=overlap, release_gradients=release_gradients,
+            bucket_size=bucket_size, lanes=lanes, seed=seed, vote_weight=vote_weight,
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
             equal_gradients=equal_gradients, node_of_rank=node_of_rank, node_group=node_group,
             virtual_workers=virtual_workers, run_on=run_on, coordinator=coordinator,
             certificates=certificates, worker_name=worker_name,
             coordinator_secret=coordinator_secret)
-        self._names: Dict[int, str] = {}
         self._reset()
 
         def take():
-            if capturable:
-                raise InvalidArgument("pride: capturable=True: a step waits for the network and "
-                                      "cannot be captured in a CUDA graph")
-            if differentiable:
-                raise InvalidArgument("pride: differentiable=True: a vote has no derivative")
-            if options is not None and not isinstance(options, collections.abc.Mapping):
-                raise InvalidArgument(f"pride: options = {options!r}, must be a dict of {method}'s own")
-            for name, value in (("overlap", overlap), ("release_gradients", release_gradients),
-                                ("broadcast_parameters", broadcast_parameters)):
-                flag(name, value)
-            _virtual.check_setting(self._settings)
-            check_one_of("on_non_finite", on_non_finite, ("raise", "skip"))
-            check_one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
-            if release_gradients and not overlap:
-                raise InvalidArgument("pride: release_gradients=True needs overlap=True: without it "
-                                      "nothing is encoded before step()")
-            whole("vote_weight", vote_weight, 1, 65535)
-            whole("seed", seed, 0, (1 << 64) - 1)
-            whole("lanes", lanes, 0, 16)
-            number("clip_global_norm", clip_global_norm, 0)
-            if not isinstance(node_of_rank, (list, tuple, type(None))):
-                raise InvalidArgument(f"pride: node_of_rank = {node_of_rank!r}, must be a list with a "
-                                      "number of a node for each rank")
-            for node in node_of_rank or ():
-                whole("a node in node_of_rank", node, 0, (1 << 31) - 1)
-            if bucket_size is not None:
-                whole("bucket_size", bucket_size, 1, (1 << 63) - 1)
+            check_arguments(self._settings, options, dict(
+                broadcast_parameters=broadcast_parameters, capturable=capturable,
+                differentiable=differentiable))
             info = method_info(method)
             defaults = dict(
                 lr=info.lr if lr is None else lr, betas=betas_of(info, betas),
@@ -412,22 +382,6 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """
         self._usable()
         _state.consolidate(self, to)
-
-    def _begin_copy(self):
-        _load.begin_copy(self)
-
-    def __getstate__(self):
-        return _load.pickled(self)
-
-    def __setstate__(self, state):
-        _load.unpickle(self, state)
-
-    def __deepcopy__(self, memo):
-        made = self.__class__.__new__(self.__class__)
-        memo[id(self)] = made
-        _load.unpickle(made, copy.deepcopy(_load.pickled(self, False), memo))
-        made._settings.update({name: self._settings.get(name) for name in _load._GROUPS})
-        return made
 
     def close(self) -> None:
         """Ends the optimizer's threads and connections. At exit the interpreter calls it."""

@@ -351,12 +351,12 @@ def test_the_network_is_named_once_on_rank_0(capsys, monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
     world = FakeWorld(0)
     with pytest.warns(UserWarning) as warned:
-        pride._world.report_network(world)
+        pride._network.report_network(world)
     assert world.asked == [("pride_comm_network", b"eth0")]
     assert capsys.readouterr().err == "pride: network: eth0\n"
     assert [str(w.message).split(";")[0] for w in warned] == [
         "pride: eth1 is faster", "pride: lo is none"]
-    pride._world.report_network(FakeWorld(1))
+    pride._network.report_network(FakeWorld(1))
     assert capsys.readouterr().err == ""
 
 
@@ -364,7 +364,7 @@ def networks():
     """On one machine nothing is said; each rank names an address of its own."""
     first = pride.DistributedLion(models.mlp().parameters())
     first.close()
-    address = pride._world._gloo_address()
+    address = pride._network._gloo_address()
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as own:
         own.bind((address, 0))
     return address
