@@ -52,7 +52,7 @@ class Construction(VirtualWorkers, Steps):
         self._handle = self._layout = self._table = None
         self._slots: List[Slot] = []
         self._names: Dict[int, str] = {}  # that the caller gave, by id of the parameter
-        self._hooks = _hooks.Hooks(self)
+        self._hooks = _hooks.Hooks()
         self._lock = threading.RLock()  # around all that reads or changes the state
         self._in_backward = False     # with overlap: backward has begun the step, and has not ended
         self._thread = None           # the thread that calls step()
@@ -308,7 +308,9 @@ class Construction(VirtualWorkers, Steps):
             slot.offset = offset.value
         self._table = Table(self._handle, self._slots, self._assemblies, self._ranks.nodes)
         self._table.fill()
-        self._hooks.add(new)
+        self._hooks.follow(self._of_node())
+        if self._settings["overlap"] and self._ranks.world.size > 1:
+            self._hooks.watch(new, len(self._slots) - len(new), self._gradient_complete)
         self._built = self._members()
         view_state(self)
 
