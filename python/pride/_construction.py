@@ -20,9 +20,10 @@ from . import _units
 from ._assembled import deal_out
 from ._device import HOST, place_of, place_with_memory
 from ._hashes import digest, hash_as_float32
-from ._state import ABOUT, view_state
+from ._state import ABOUT, stepped
 from ._steps import CHECKED_STEPS, Steps, info_of
 from ._tensors import Slot, Table, aligned, check_memory, check_parameter, check_shards, parts_of
+from ._views import Views
 from ._virtual import VirtualWorkers
 from ._ranks import Ranks
 from ._matrices import Matrices
@@ -62,9 +63,8 @@ class Construction(VirtualWorkers, Steps):
         self._first_rates = []        # of each group, for warnings
         self._handed_workers = set()  # virtual workers whose gradients libpride has
         self._bucket_size = None      # that of all ranks; the setting is what this one gave
-        self._step_number = torch.tensor(0.0, dtype=torch.float32, device="cpu")
         self._sent_groups = None
-        self._views = []              # (parameter, {key: tensor}), as view_state() wrote them
+        self._views = Views(self._settings["method"], self._ranks)
         self._built = None            # ids of the parameters, by group
         self._assemblies = []         # for sharded matrices that the method needs whole
         self._shard_groups = []       # process groups over which parameters are sharded
@@ -312,7 +312,8 @@ class Construction(VirtualWorkers, Steps):
         if self._settings["overlap"] and self._ranks.world.size > 1:
             self._hooks.watch(new, len(self._slots) - len(new), self._gradient_complete)
         self._built = self._members()
-        view_state(self)
+        self._views.make(self.state, self._slots, self._of_node(), self._handle, self._layout)
+        stepped(self)
 
     def _check_start(self):
         """Compares the ranks' initial values now; libpride would do so in the first step."""

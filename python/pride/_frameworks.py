@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from . import _library as library
-from . import _edits, _units
+from . import _units
 from ._between import keep_common
 from ._device import HOST
 from ._steps import betas_of
@@ -104,7 +104,7 @@ class Meter:
     @torch.no_grad()
     def _read(self, *_):
         """Parameters and momenta of the sample, before a step."""
-        _edits.follow(self._optimizer)
+        self._optimizer._views.follow(self._optimizer.state)
         slots = sorted(((i, slot) for i, slot in enumerate(self._optimizer._slots) if slot.n),
                        key=lambda pair: -pair[1].n)[:_TENSORS]
         self._before = []

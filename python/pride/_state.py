@@ -18,27 +18,15 @@ import re
 import torch
 
 from . import _library as library
-from . import _edits
 from ._device import HOST
 from ._tensors import like
+from ._views import buffers, key_of
 from .errors import Error, InvalidArgument
 
 FORMAT = 1
 ABOUT = "pride"  # key of the texts
 MASTER = "master"
 KIND_OF_MASTER = "kind." + MASTER  # a text of libpride; not in files
-
-
-def _buffers(optimizer):
-    """(name, kind, address, is bfloat16) of each of the method's buffers."""
-    name, kind, data, dtype = c.c_char_p(), c.c_int32(), c.c_void_p(), c.c_int32()
-    found = []
-    while library.lib.pride_optimizer_state_buffer(
-            optimizer._handle, len(found), c.byref(name), c.byref(kind), c.byref(data)) == 0:
-        library.call("pride_optimizer_state_dtype", optimizer._handle, len(found), c.byref(dtype))
-        found.append((name.value.decode(), kind.value, data.value,
-                      dtype.value == library.BFLOAT16))
-    return found
 
 
 def is_private(texts):
@@ -53,38 +41,9 @@ def held_in(state):
     return {int(match.group(1)) for match in found if match}
 
 
-def key_of(name, kind, rank):
-    return name if kind == library.SHARED else f"{name}.rank{rank}"
-
-
-def view_state(optimizer):
-    """Fills optimizer.state with views of the library's memory."""
-    size = library.lib.pride_layout_flat_size(optimizer._layout)
-    rank = optimizer._ranks.voters.rank
-    memory = library.Handle("memory", "pride_optimizer_state_memory", optimizer._handle)
-    place = optimizer._slots[0].place
-    whole = {}
-    for name, kind, address, narrow in _buffers(optimizer):
-        flat = (HOST if kind == library.SERVER else place).floats(
-            address, size // 2 if narrow else size, memory)
-        whole[key_of(name, kind, rank)] = flat.view(torch.bfloat16) if narrow else flat
-    for slot in optimizer._slots:
-        entry = optimizer.state[slot.param]
-        entry["step"] = optimizer._step_number
-        for key, flat in whole.items():
-            part = flat[slot.offset:slot.offset + slot.n].view(slot.shape)
-            if key in entry and entry[key].dtype == part.dtype:
-                with torch.no_grad():
-                    entry[key].set_(part)  # the memory moved, the tensor object stays
-            else:
-                entry[key] = part
-    optimizer._views = [(slot.param, dict(optimizer.state[slot.param])) for slot in optimizer._slots]
-    stepped(optimizer)
-
-
 def stepped(optimizer):
     optimizer._gathered = optimizer._consolidated = None
-    optimizer._step_number.fill_(library.lib.pride_optimizer_steps_done(optimizer._handle))
+    optimizer._views.stepped()
 
 
 @contextlib.contextmanager
@@ -103,7 +62,7 @@ def _uncollected():
 def _own(optimizer, worker=None):
     """(texts, {(buffer, parameter): tensor}) of this rank, or of a virtual worker. Tensors are
     copies."""
-    _edits.follow(optimizer)
+    optimizer._views.follow(optimizer.state)
     if not optimizer._ranks.in_step:  # in a step libpride refuses both calls
         optimizer._table.fill(collect=False)
         optimizer._table.give()
@@ -208,7 +167,7 @@ def lacks_others(optimizer):
             optimizer._consolidated == _version(optimizer)):  # some rank has them all
         return False
     return bool(optimizer._ranks.nodes) or any(
-        kind != library.SHARED for _, kind, _, _ in _buffers(optimizer))
+        kind != library.SHARED for _, kind, _, _ in buffers(optimizer._handle))
 
 
 def _version(optimizer):

@@ -9,7 +9,7 @@ import threading
 import torch
 
 from . import _library as library
-from . import _edits, _units
+from . import _units
 from ._amp import FOUND, NOT_FOUND, Amp
 from ._device import memory_at
 from ._hashes import same_bits
@@ -154,7 +154,7 @@ class Steps(Joining):
                                       "forward pass was seen since the last step"
                                       if self._between is not None else ""))
         self._table.fill()
-        _edits.follow(self)
+        self._views.follow(self.state)
         self._send_groups()
         _units.check_rates(self)
         self._send_frozen()
