@@ -14,6 +14,7 @@ iproute2; does not touch the machine's own network.
   -n, --ranks N       ranks (4)
       --hosts H       hosts that share the ranks evenly, in order (as many as ranks)
   -r, --rate RATE     of each link, in each direction: 100mbit, 1Gbit/s, 1Gbps (bits), ...; none: unshaped (1gbit)
+      --delay MS      each packet takes this much longer, in each direction (0). The rate then limits what hosts send
       --burst BYTES   the shaper's bucket. A large one lets short exchanges exceed the rate; one below 64 KB delays
                       every packet of 64 KB. Default: the link's bytes in 1 ms, at least 64 KB
       --congestion C  TCP's congestion control in the hosts (reno; bbr shares links badly among streams that start at once)
@@ -38,7 +39,7 @@ die() {
   exit "$code"
 }
 
-ranks=4 hosts='' rate=1gbit burst='' congestion=reno launcher=mpi counters=''
+ranks=4 hosts='' rate=1gbit delay=0 burst='' congestion=reno launcher=mpi counters=''
 mpi_args=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -56,6 +57,7 @@ while [ $# -gt 0 ]; do
         -n | --ranks) ranks=$2 ;;
         --hosts) hosts=$2 ;;
         -r | --rate) rate=$2 ;;
+        --delay) delay=$2 ;;
         --burst) burst=$2 ;;
         --congestion) congestion=$2 ;;
         -l | --launcher) launcher=$2 ;;
@@ -79,6 +81,7 @@ whole "$hosts" || die 2 "--hosts $hosts: not a number from 1 to 9999"
 [ "$hosts" -le 200 ] || die 2 "--hosts $hosts: 200 at most"
 [ $((ranks % hosts)) -eq 0 ] || die 2 "--hosts $hosts: does not divide $ranks ranks"
 [[ $launcher =~ ^(mpi|env)$ ]] || die 2 "--launcher $launcher: mpi or env"
+[[ $delay =~ ^[0-9]{1,4}$ ]] || die 2 "--delay $delay: not a number of milliseconds"
 [[ $burst =~ ^([1-9][0-9]{0,9})?$ ]] || die 2 "--burst $burst: not a number of bytes"
 
 # "1gbit" -> 1000000000
@@ -120,7 +123,7 @@ readonly hub=$id-hub
 readonly subnet=10.213.7
 work=$(mktemp -d)
 made=()
-launched=''
+launched='' delayer=''
 
 # Ends the launcher and every process in the namespaces, then removes the namespaces with their veth pairs.
 # shellcheck disable=SC2317  # reached through the trap
@@ -140,6 +143,7 @@ clean_up() {
     kill "-$signal" $pids 2>/dev/null || true
     sleep 0.3
   done
+  [ -z "$delayer" ] || kill "$delayer" 2>/dev/null || true
   for ns in "${made[@]}"; do ip netns del "$ns" 2>/dev/null || true; done
   rm -rf "$work"
   exit "$status"
@@ -163,19 +167,32 @@ shape() { # namespace, interface
 }
 
 add_namespace "$hub"
+if [ "$delay" != 0 ]; then
+  mkfifo "$work/ready"
+  names=()
+  for ((h = 0; h < hosts; ++h)); do names+=("tun$h"); done
+  ip netns exec "$hub" "$(dirname "$0")/delayed_network.py" "$delay" "${names[@]}" >"$work/ready" 2>"$work/error" &
+  delayer=$!
+  disown  # bash says nothing of its end
+  read -r _ <"$work/ready" || die 3 "--delay: $(tr '\n' ' ' <"$work/error")"
+fi
 make ip -n "$hub" link add switch type bridge
 make ip -n "$hub" addr add "$subnet.254/24" dev switch
 make ip -n "$hub" link set switch up
 for ((h = 0; h < hosts; ++h)); do
   ns=$id-$h
   add_namespace "$ns"
-  make ip -n "$hub" link add "port$h" type veth peer name net0 netns "$ns"
-  make ip -n "$hub" link set "port$h" master switch up
+  if [ "$delay" != 0 ]; then
+    make ip -n "$hub" link set "tun$h" name net0 mtu 65000 txqueuelen 1000 netns "$ns"
+  else
+    make ip -n "$hub" link add "port$h" type veth peer name net0 netns "$ns"
+    make ip -n "$hub" link set "port$h" master switch up
+  fi
   make ip -n "$ns" addr add "$subnet.$((h + 1))/24" dev net0
   make ip -n "$ns" link set net0 up
   make ip netns exec "$ns" sysctl -q -w net.ipv4.tcp_congestion_control="$congestion"
   shape "$ns" net0
-  shape "$hub" "port$h"
+  [ "$delay" != 0 ] || shape "$hub" "port$h"
 done
 
 counter() { ip netns exec "$id-$1" cat "/sys/class/net/net0/statistics/$2"; }

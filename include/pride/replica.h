@@ -90,6 +90,12 @@ struct OptimizerOptions {
   // then skip the step, or clip it by the norm of all. An exception from it ends the step and fails
   // the communicator. REQUIRES: with kSkip a method without local steps.
   std::function<void(std::span<double> values)> sum_of_parts = nullptr;
+  // Called once in each step, on the thread of finish_step(), before anything is applied, while
+  // buckets are exchanged: there the caller can wait for an agreement of its own between ranks. Not
+  // called if a gradient is not finite and so nothing is applied. An exception from it ends the
+  // step and fails the communicator; parameters are then those before the step, and momenta may
+  // have its gradient.
+  std::function<void()> before_apply = nullptr;
 };
 
 // Allocates on options.device what an optimizer of this layout will take there, about: state,

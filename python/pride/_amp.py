@@ -9,9 +9,9 @@ from ._tensors import local
 from .errors import InvalidArgument
 from .methods import method_info
 
-# found_inf in a rank's row of a step. 0: not set; FOUND: set; IN_FRAMES: the rank's frames carry
-# it.
-FOUND, IN_FRAMES = 1, 2
+# found_inf in a rank's row of a step. 0: no scaler; FOUND, NOT_FOUND: read on the host; IN_FRAMES:
+# frames carry it.
+FOUND, IN_FRAMES, NOT_FOUND = 1, 2, 3
 
 
 @functools.lru_cache(maxsize=None)
@@ -38,9 +38,10 @@ class Amp:
         self._optimizer, self._scaler = optimizer, scaler
         self._found = getattr(optimizer, "found_inf", None)
         self.used = scaler is not None or self._found is not None
-        self._in_frames = self._found is not None and scaler is None and not (
-            optimizer._nodes or optimizer._settings["coordinator"] or
+        self.in_frames = self._found is not None and scaler is None and not (
+            optimizer._ranks.nodes or optimizer._settings["coordinator"] or
             _has_local_steps(optimizer._settings["method"]))
+        self.is_read = self.used and not self.in_frames  # on the host, before the step
         self.scale = None   # the factor on gradients, if it was read;
         self.factor = None  # otherwise a tensor of one value with it
         self._found_inf = False
@@ -49,12 +50,14 @@ class Amp:
     @property
     def found(self):
         """The value for the row of the step."""
-        return IN_FRAMES if self._in_frames else FOUND if self._found_inf else 0
+        if self._found_inf:
+            return FOUND
+        return IN_FRAMES if self.in_frames else NOT_FOUND if self.used else 0
 
     def mark(self, unused):
         """Before gradients are used: if found_inf is set, for whatever reason, makes a value of one
         gradient NaN, so that frames carry the flag. Queued on the device, without a wait."""
-        if not self._in_frames:
+        if not self.in_frames:
             return
         grad = self._first_gradient(unused)
         if grad is not None:
@@ -62,7 +65,7 @@ class Amp:
                                     device=grad.device).reshape(()) != 0
             grad[(0,) * grad.ndim].masked_fill_(found, float("nan"))
         elif not self._optimizer._shard_groups:  # with shards, another rank marks a value
-            self._in_frames = False  # read() does not wait: this rank had no backward
+            self.is_read = True  # read() does not wait: this rank had no backward
             return
         scale = getattr(self._optimizer, "grad_scale", None)
         if scale is not None:
@@ -84,7 +87,7 @@ class Amp:
     def read(self):
         if self._scaler is not None:
             self._read_scaler()
-        elif self._found is not None and not self._in_frames:
+        elif self.is_read:
             scale = getattr(self._optimizer, "grad_scale", None)
             self.scale = None if scale is None else _factor_of(float(scale))
             self._found_inf = float(self._found) != 0

@@ -85,7 +85,7 @@ class Between:
         if torch.is_grad_enabled():
             self.own()
             self._forwarded = True
-        elif whole and not optimizer._running and not optimizer._holds_common:
+        elif whole and not optimizer._ranks.in_step and not optimizer._holds_common:
             self.common()
 
 

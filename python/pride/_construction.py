@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import atexit
 import collections
+import copy
 import ctypes as c
 import os
 import socket
@@ -13,23 +14,26 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
-from . import _hooks
+from . import _hooks, _load
 from . import _library as library
 from . import _units
 from ._assembled import deal_out
 from ._device import HOST, place_of, place_with_memory
-from ._state import ABOUT, view_state
+from ._hashes import digest, hash_as_float32
+from ._state import ABOUT, stepped
 from ._steps import CHECKED_STEPS, Steps, info_of
-from ._tensors import (Slot, Table, aligned, check_memory, check_parameter, check_shards,
-                       hash_as_float32, parts_of)
+from ._tensors import Slot, Table, aligned, check_memory, check_parameter, check_shards, parts_of
+from ._views import Views
 from ._virtual import VirtualWorkers
-from ._agreement import digest
+from ._ranks import Ranks
 from ._matrices import Matrices
 from ._nodes import find_nodes
 from ._outside import Outside, digests, hashes, listed_names, named
+from ._network import report_network
+from ._native_step import NativeStep
 from ._parts import SumOfParts
-from ._world import Coordinated, duration, listed, make_world, report_network
-from .errors import InvalidArgument, flag, of_type, text
+from ._world import Coordinated, World, listed, make_world
+from .errors import InvalidArgument, duration, flag, of_type, text
 
 
 @library.NOTICE
@@ -44,29 +48,23 @@ class Construction(VirtualWorkers, Steps):
     """A mixin of Optimizer."""
 
     def _reset(self):
-        self._handle = self._world = self._layout = self._table = None
-        self._voters = self._nodes = None
+        self._ranks = Ranks()
+        self._native = self._ranks.step = NativeStep(self._ranks)
+        self._handle = self._layout = self._table = None
         self._slots: List[Slot] = []
-        self._hooks = _hooks.Hooks(self)
+        self._names: Dict[int, str] = {}  # that the caller gave, by id of the parameter
+        self._hooks = _hooks.Hooks()
         self._lock = threading.RLock()  # around all that reads or changes the state
-        self._running = False         # a step has begun and has not ended
         self._in_backward = False     # with overlap: backward has begun the step, and has not ended
         self._thread = None           # the thread that calls step()
-        self._joined = False          # inside pride.join(): other ranks may be out of data
-        self._operation = None        # the last operation on which ranks agreed
         self._holds_common = False    # the model has the common parameters, see to_common()
         self._between = None          # switches the model between steps, see keep_common()
         self._warned = set()          # warnings that are given once
         self._first_rates = []        # of each group, for warnings
-        self._handed: Dict[int, tuple] = {}  # by index: gradients given to libpride in backward
-        self._held: Dict[int, torch.Tensor] = {}    # keeps alive what libpride reads in a step,
-        self._held_params: List[torch.Tensor] = []  # and what it writes
-        self._gradient = library.Array()     # reused for each hand-over
         self._handed_workers = set()  # virtual workers whose gradients libpride has
         self._bucket_size = None      # that of all ranks; the setting is what this one gave
-        self._step_number = torch.tensor(0.0, dtype=torch.float32, device="cpu")
         self._sent_groups = None
-        self._views = []              # (parameter, {key: tensor}), as view_state() wrote them
+        self._views = Views(self._settings["method"], self._ranks)
         self._built = None            # ids of the parameters, by group
         self._assemblies = []         # for sharded matrices that the method needs whole
         self._shard_groups = []       # process groups over which parameters are sharded
@@ -76,13 +74,14 @@ class Construction(VirtualWorkers, Steps):
         self._matrices = Matrices()   # of a method such as dlion-muon
         self._frozen = None           # indices of parameters that steps do not change
         self._factor = 1.0            # the factor on gradients that was last given to libpride
+        self._rows_first = True       # in the next step rows come before encode: it may be refused
+        self._scalers = set()         # what the rows of the last step say of GradScalers
         self._scaled = False          # in this step some rank's frames carry found_inf
         self.scaler = None            # GradScaler of torch 2.x whose found_inf all ranks share
         self._saved = None            # the state that a copied optimizer loads when it is built
         self._saved_alone = False     # since the last step: a state_dict() with this rank's part
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
         self._consolidated = None     # the version of that state, on all ranks
-        self._broken: Optional[str] = None
         self._checks_left = CHECKED_STEPS
         self._have_differed = False   # ranks' gradients, in some step
         self._equal_steps = 0         # in how many steps in a row they were equal
@@ -146,10 +145,10 @@ class Construction(VirtualWorkers, Steps):
                 raise InvalidArgument(f"pride: two parameters are named '{name}'")
         check_memory(self._slots + slots)
         self._matrices.choose(self._slots, slots, self._settings, self.param_groups, self._is_named)
-        self._shard_groups = check_shards(self._slots + slots, self._settings, self._world)
-        if self._nodes and self._slots:
+        self._shard_groups = check_shards(self._slots + slots, self._settings, self._ranks.world)
+        if self._ranks.nodes and self._slots:
             raise InvalidArgument("pride: add_param_group() with node_group: make a new optimizer")
-        slots = self._nodes.deal_out(slots) if self._nodes else slots
+        slots = self._ranks.nodes.deal_out(slots) if self._ranks.nodes else slots
         slots, assemblies = deal_out(slots, self._settings)
         if self._slots and assemblies:
             raise InvalidArgument("pride: add_param_group() of sharded matrices, with a method that "
@@ -171,7 +170,7 @@ class Construction(VirtualWorkers, Steps):
         return max(values.lr, info_of(self._settings["method"]).lr)
 
     def _warn_once(self, text, key):
-        if key not in self._warned and self._world.rank == 0:
+        if key not in self._warned and self._ranks.world.rank == 0:
             self._warned.add(key)
             warnings.warn(f"pride: {text}", stacklevel=2)
 
@@ -191,13 +190,13 @@ class Construction(VirtualWorkers, Steps):
         for name in ("worker_name", "certificates"):
             if coordinator is None and s[name] is not None:
                 raise InvalidArgument(f"pride: {name} is a coordinator's: give coordinator, too")
-        self._world = Coordinated(timeout) if coordinator is not None else make_world(
+        self._ranks.world = Coordinated(timeout) if coordinator is not None else make_world(
             s["process_group"], timeout)
-        self._voters = self._world
+        self._ranks.voters = self._ranks.world
         if s.get("node_group") is not None:
             self._totals.update(node_bytes_sent=0, node_bytes_received=0)
-            self._nodes = find_nodes(self)
-            self._voters = self._nodes.voters if self._nodes else self._world
+            self._ranks.nodes = find_nodes(s, self._ranks)
+            self._ranks.voters = self._ranks.nodes.voters if self._ranks.nodes else self._ranks.world
         made = {}
 
         def bucket_size(place):
@@ -224,19 +223,19 @@ class Construction(VirtualWorkers, Steps):
             made["bucket_size"] = bucket_size(place)
 
         compared = ("overlap", "lanes", "on_non_finite", "equal_gradients")
-        rows = self._agree("construct", prepare, lambda: [
+        rows = self._ranks.agree("construct", prepare, lambda: [
             *(digest(repr(s[k]).encode()) for k in (*compared, "vote_weight")),
-            self._nodes.digest_of(s) if self._nodes else 0, s["bucket_size"] or 0,
+            self._ranks.nodes.digest_of(s) if self._ranks.nodes else 0, s["bucket_size"] or 0,
             made["bucket_size"]])
         for column, name in enumerate(compared):
-            self._same(rows, column, f"argument '{name}'")
+            self._ranks.same(rows, column, f"argument '{name}'")
         given = [row[8] for row in rows]  # a value wins over the defaults of other ranks
-        self._same(rows, len(compared) + 2, "argument 'bucket_size'", lambda rank: given[rank] > 0)
+        self._ranks.same(rows, len(compared) + 2, "argument 'bucket_size'", lambda rank: given[rank] > 0)
         self._bucket_size = max(given) or max(row[9] for row in rows)
-        if self._nodes:
-            self._same(rows, len(compared), "argument 'vote_weight'", self._node_of)
-            self._same(rows, len(compared) + 1, "method, options, seed or parameters",
-                       self._node_of)
+        if self._ranks.nodes:
+            self._ranks.same(rows, len(compared), "argument 'vote_weight'", self._ranks.node_of)
+            self._ranks.same(rows, len(compared) + 1, "method, options, seed or parameters",
+                       self._ranks.node_of)
         nodes = s["node_of_rank"]
         options = library.make_options(
             s["method"], s["options"], made["groups"],
@@ -246,35 +245,38 @@ class Construction(VirtualWorkers, Steps):
             exchange_threads=max(1, s["lanes"]), clip_global_norm=s["clip_global_norm"],
             skip_non_finite=int(s["on_non_finite"] == "skip"))
         made["slots"][0].place.set_options(options)
-        groups = [self._nodes.group] if self._nodes else self._shard_groups
+        groups = [self._ranks.nodes.group] if self._ranks.nodes else self._shard_groups
         shards = self._shard_groups and not self._n_workers  # found_inf needs the sum
         if groups and (shards or s["clip_global_norm"] or s["on_non_finite"] == "skip"):
-            self._sum_of_parts = SumOfParts(self._world, groups, self._nodes)
+            self._sum_of_parts = SumOfParts(self._ranks.world, groups, self._ranks.nodes)
             options.sum_of_parts = self._sum_of_parts.function
+        if isinstance(self._ranks.world, World) and not self._ranks.nodes:
+            self._native.ask_permission(options)
         if nodes is not None:
             options.node_of_rank = (c.c_int32 * len(nodes))(*nodes)
-        with self._failures():
+        with self._ranks.failures():
             self._handle = self._new_worker(made["layout"], options) if coordinator else (
                 library.Handle(
-                    "optimizer", "pride_optimizer_create", self._voters.handle, made["layout"],
-                    c.byref(options), parents=(self._voters,)))
+                    "optimizer", "pride_optimizer_create", self._ranks.voters.handle, made["layout"],
+                    c.byref(options), parents=(self._ranks.voters,)))
         self._layout = made["layout"]
+        self._native.set_optimizer(self._handle, made["slots"][0].place)
         self._adopt(made["slots"])
-        if self._nodes:
-            self._nodes.follow(self._handle, self._slots[0].place)
+        if self._ranks.nodes:
+            self._ranks.nodes.follow(self._handle, self._slots[0].place)
         self._sent_groups = list(map(bytes, made["groups"]))
         self._first_rates = [self._first_rate(values) for values in made["groups"]]
         self.param_groups[0].setdefault(ABOUT)  # torch's flattened states keep only known entries
         if take is not None:  # no copy
-            self._matrices.say(self._world)
-            with self._failures(self._world):
-                report_network(self._world)
+            self._matrices.say(self._ranks.world)
+            with self._ranks.failures(self._ranks.world):
+                report_network(self._ranks.world)
         _ALL.add(self)
         if broadcast or coordinator is not None:
             self.broadcast_parameters()
-        elif self._world.size > 1:
+        elif self._ranks.world.size > 1:
             self._check_start()
-        if self._world.size > 1:
+        if self._ranks.world.size > 1:
             self._find_outside(self._model() if self._model else None)
 
     def _new_worker(self, layout, options):
@@ -291,10 +293,10 @@ class Construction(VirtualWorkers, Steps):
             name=given("worker_name", name, False),
             certificates=given("certificates", s["certificates"]),
             secret_file=given("coordinator_secret", s["coordinator_secret"]),
-            patience_ms=int(1000 * self._world.timeout.total_seconds()))
-        self._world.line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
-        return library.Handle("optimizer", "pride_optimizer_create_worker", self._world.line, layout,
-                              c.byref(options), None, parents=(self._world, self._world.line))
+            patience_ms=int(1000 * self._ranks.world.timeout.total_seconds()))
+        self._ranks.world.line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
+        return library.Handle("optimizer", "pride_optimizer_create_worker", self._ranks.world.line, layout,
+                              c.byref(options), None, parents=(self._ranks.world, self._ranks.world.line))
 
     def _adopt(self, new):
         """Passes the parameters' addresses to libpride and makes the views of the state."""
@@ -304,21 +306,24 @@ class Construction(VirtualWorkers, Steps):
         for i, slot in enumerate(self._slots):
             library.call("pride_layout_slot", self._layout, i, c.byref(offset), c.byref(n))
             slot.offset = offset.value
-        self._table = Table(self._handle, self._slots, self._assemblies, self._nodes)
+        self._table = Table(self._handle, self._slots, self._assemblies, self._ranks.nodes)
         self._table.fill()
-        self._hooks.add(new)
+        self._hooks.follow(self._of_node())
+        if self._settings["overlap"] and self._ranks.world.size > 1:
+            self._hooks.watch(new, len(self._slots) - len(new), self._gradient_complete)
         self._built = self._members()
-        view_state(self)
+        self._views.make(self.state, self._slots, self._of_node(), self._handle, self._layout)
+        stepped(self)
 
     def _check_start(self):
         """Compares the ranks' initial values now; libpride would do so in the first step."""
-        rows = self._agree("check_replicas", None, self._hashes)
-        others = [r for r, row in enumerate(rows) if row[3 if self._nodes else 2] != (
-            rows[0][3 if self._nodes else 2])]
+        rows = self._ranks.agree("check_replicas", None, self._hashes)
+        others = [r for r, row in enumerate(rows) if row[3 if self._ranks.nodes else 2] != (
+            rows[0][3 if self._ranks.nodes else 2])]
         if not others:
             return
         slots = self._of_node()
-        differing = self._differing([hash_as_float32(slot.tensor) for slot in slots])
+        differing = self._ranks.differing([hash_as_float32(slot.tensor) for slot in slots])
         name = next((f"'{slots[i].name}' of shape {tuple(slots[i].shape)}" for i in differing),
                     "unknown")
         # where most differ they may be pieces of one model, which a broadcast would destroy
@@ -331,6 +336,22 @@ class Construction(VirtualWorkers, Steps):
             f"pride: initial parameters of rank(s) {listed(others)} are not those of rank 0; the "
             f"first of {len(differing)} (of {len(slots)}) that differ is {name}. {advice}")
 
+    def _begin_copy(self):
+        _load.begin_copy(self)
+
+    def __getstate__(self):
+        return _load.pickled(self)
+
+    def __setstate__(self, state):
+        _load.unpickle(self, state)
+
+    def __deepcopy__(self, memo):
+        made = self.__class__.__new__(self.__class__)
+        memo[id(self)] = made
+        _load.unpickle(made, copy.deepcopy(_load.pickled(self, False), memo))
+        made._settings.update({name: self._settings.get(name) for name in _load._GROUPS})
+        return made
+
     def _own_ids(self):
         """Ids of the parameters that this optimizer keeps equal."""
         if self._handle is None and self._saved is None:
@@ -341,21 +362,21 @@ class Construction(VirtualWorkers, Steps):
         """Finds the model's other parameters, and which of them are equal on all ranks."""
         self._outside = Outside(self, _ALL, model)
         pairs = self._outside.pairs()
-        rows = self._agree("check_replicas", None, lambda: digests(pairs))
+        rows = self._ranks.agree("check_replicas", None, lambda: digests(pairs))
         if len({row[2] for row in rows}) > 1:
             self._outside.leave(pairs)
         elif len({row[3] for row in rows}) > 1:
-            self._outside.leave([pairs[i] for i in self._differing(hashes(pairs))])
+            self._outside.leave([pairs[i] for i in self._ranks.differing(hashes(pairs))])
 
     def _check_model(self, model):
         """Compares the model's parameters that no optimizer of pride's has."""
         owned = set().union(*(optimizer._own_ids() for optimizer in list(_ALL)))
         pairs = [] if model is None else [
             (name, p) for name, p in named(model) if id(p) not in owned]
-        rows = self._agree("check_replicas", None, lambda: digests(pairs))
-        self._same(rows, 0, "names and shapes of the model's other parameters")
+        rows = self._ranks.agree("check_replicas", None, lambda: digests(pairs))
+        self._ranks.same(rows, 0, "names and shapes of the model's other parameters")
         if len({row[3] for row in rows}) > 1:
-            names = [pairs[i][0] for i in self._differing(hashes(pairs))]
+            names = [pairs[i][0] for i in self._ranks.differing(hashes(pairs))]
             raise InvalidArgument(
                 f"pride: the model's parameters differ between ranks: {listed_names(names or ['?'])}. "
                 "No optimizer of pride's has them, so that each rank changes them by itself: give them "

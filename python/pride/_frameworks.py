@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from . import _library as library
-from . import _edits, _units
+from . import _units
 from ._between import keep_common
 from ._device import HOST
 from ._steps import betas_of
@@ -104,7 +104,7 @@ class Meter:
     @torch.no_grad()
     def _read(self, *_):
         """Parameters and momenta of the sample, before a step."""
-        _edits.follow(self._optimizer)
+        self._optimizer._views.follow(self._optimizer.state)
         slots = sorted(((i, slot) for i, slot in enumerate(self._optimizer._slots) if slot.n),
                        key=lambda pair: -pair[1].n)[:_TENSORS]
         self._before = []
@@ -176,7 +176,7 @@ class Beside:
 
     def write(self, folder):
         """Writes this rank's file. Collective: when it returns, the files of all ranks exist."""
-        world = self._optimizer._world
+        world = self._optimizer._ranks.world
         os.makedirs(folder, exist_ok=True)
         if world.rank == 0:  # removes files of an earlier run with another number of ranks
             for file in self._files(folder):
@@ -206,7 +206,7 @@ class Beside:
         found = self._files(folder)
         if not found:  # a checkpoint of one rank, or with a consolidated state
             return otherwise
-        world = self._optimizer._world
+        world = self._optimizer._ranks.world
         saved = int(re.search(r"of(\d+)\.pt$", found[0].name).group(1))
         wanted = [self._file(r, saved) for r in range(saved)]
         missing = sorted(set(wanted) - {file.name for file in found})

@@ -62,30 +62,34 @@ def on_gradient(p, callback):
 
 
 class Hooks:
-    """The hooks of one optimizer."""
+    """The hooks of one optimizer. Parameters own the callbacks, so these refer to it weakly."""
 
-    def __init__(self, optimizer):
-        self._optimizer = weakref.ref(optimizer)
+    def __init__(self):
+        self._slots = ()
         self._kept = []
         self._seen = {}  # count of a watched parameter at the last reset, by id
         self._paused = 0
 
-    def add(self, slots):
-        optimizer = self._optimizer()
-        if not optimizer._settings["overlap"] or optimizer._world.size == 1:
-            return
-        first = len(optimizer._slots) - len(slots)
+    def follow(self, slots):
+        """The slots of which unused() tells, with nodes those of all ranks of the node."""
+        self._slots = slots
+
+    def watch(self, slots, first, complete):
+        """Calls complete(index), a method, when a gradient is complete. first: the first index."""
         for index, slot in enumerate(slots, first):
             if slot.param.requires_grad:
-                self._kept.append(on_gradient(slot.param, self._callback(index)))
+                self._kept.append(on_gradient(slot.param, self._callback(
+                    index, weakref.WeakMethod(complete))))
 
-    def _callback(self, index):
-        def complete():
-            optimizer = self._optimizer()
-            if optimizer is not None and not self._paused:
-                optimizer._gradient_complete(index)
+    def _callback(self, index, complete):
+        me = weakref.ref(self)
 
-        return complete
+        def call():
+            hooks, method = me(), complete()
+            if hooks is not None and method is not None and not hooks._paused:
+                method(index)
+
+        return call
 
     @contextlib.contextmanager
     def paused(self):
@@ -101,20 +105,18 @@ class Hooks:
 
     def unused(self):
         """For each parameter, whether it has no gradient in this step."""
-        slots = self._optimizer()._of_node()
-        flags = [slot.param.grad is None for slot in slots]
+        flags = [slot.param.grad is None for slot in self._slots]
         for i, found in self._watches():
-            flags[i] = flags[i] or found.count == self._seen.get(id(slots[i].param), 0)
+            flags[i] = flags[i] or found.count == self._seen.get(id(self._slots[i].param), 0)
         return flags
 
     def reset(self):
         """After a step: later backwards belong to the next one."""
         for i, found in self._watches():
-            self._seen[id(self._optimizer()._of_node()[i].param)] = found.count
+            self._seen[id(self._slots[i].param)] = found.count
 
     def _watches(self):
-        slots = self._optimizer()._of_node() if _watched else []
-        found = ((i, _watch_of(slot.param)) for i, slot in enumerate(slots))
+        found = ((i, _watch_of(slot.param)) for i, slot in enumerate(self._slots if _watched else ()))
         return [(i, watch) for i, watch in found if watch is not None]
 
     def remove(self):

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from . import _library as library
 from .errors import CommError
 
+_LATE_S = 0.5  # after a failure or a signal, what arrives within it still counts
 SLICE_S = 0.2  # waits return to Python this often, for Ctrl-C and for failures of other ranks
 _numbers = itertools.count(1)
 _lanes = {}  # by number, which is the `user` of the callbacks
@@ -85,6 +86,13 @@ def _poll(work, until):
         pause = min(1e-3, 2 * pause)
 
 
+def _has_succeeded(work):
+    try:
+        return work.is_completed() and work.wait(datetime.timedelta(seconds=1)) is not False
+    except RuntimeError:
+        return False
+
+
 def wait(world, start, timeout_ms, group, is_gloo=True):
     """Waits for the work started by start() in the group, or until the world fails."""
     deadline = time.monotonic() + timeout_ms / 1000
@@ -146,6 +154,29 @@ class Lane:
         if world is None:
             raise CommError("the group is gone")
         return world
+
+    def all_gather(self, mine):
+        """Starts to gather a ctypes object from every rank. Returns a function that waits for the
+        list. Its argument: whether a signal handler's exception may wait in world.interrupt."""
+        world, n, size = self.world, len(self.ranks), c.sizeof(mine)
+        sent = torch.frombuffer(bytearray(bytes(mine) * n), dtype=torch.uint8)
+        received = torch.empty_like(sent)
+        world.check()
+        work = self.pg.alltoall_base(received, sent, [size] * n, [size] * n)
+
+        def wait_for_all(keeps_interrupt=False):
+            try:
+                wait(world, lambda: work, 1000 * world.timeout.total_seconds(), self.pg)
+            except BaseException as problem:
+                interrupt = problem if is_interrupt(problem) else None
+                if keeps_interrupt or interrupt is None:
+                    _poll(work, time.monotonic() + _LATE_S)
+                if not keeps_interrupt and interrupt is not None or not _has_succeeded(work):
+                    raise
+                world.interrupt = interrupt
+            return list((type(mine) * n).from_buffer_copy(bytes(received.tolist())))
+
+        return wait_for_all
 
     def all_to_all_v(self, send, send_sizes, recv, recv_sizes, timeout_ms):
         n = len(self.ranks)

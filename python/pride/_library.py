@@ -67,6 +67,7 @@ Matrices = _struct("Matrices", (c.POINTER(_pointer), "data"), (_u64, "n rows col
 ORTHOGONALISE = c.CFUNCTYPE(c.c_int, _pointer, c.POINTER(Matrices), _pointer, _pointer, _u64)
 MAKE_ROOM = c.CFUNCTYPE(None, _pointer)
 SUM_OF_PARTS = c.CFUNCTYPE(c.c_int, _pointer, c.POINTER(_double), _u64, _pointer, _u64)
+BEFORE_APPLY = c.CFUNCTYPE(c.c_int, _pointer, _pointer, _u64)
 Options = _struct(
     "Options", (_u32, "struct_size"), (_i32, "skip_non_finite"), (_string, "method"),
     (c.POINTER(_string), "names values"), (_u64, "n_options"), (c.POINTER(Group), "groups"),
@@ -74,7 +75,8 @@ Options = _struct(
     (_i32, "overlap exchange_threads"), (c.POINTER(_i32), "node_of_rank"),
     (_i32, "vote_weight virtual_workers"), (_pointer, "device"), (ORTHOGONALISE, "orthogonalise"),
     (_pointer, "orthogonalise_user"), (SUM_OF_PARTS, "sum_of_parts"),
-    (_pointer, "sum_of_parts_user"))
+    (_pointer, "sum_of_parts_user"), (BEFORE_APPLY, "before_apply"),
+    (_pointer, "before_apply_user"))
 Report = _struct("Report", (_u32, "struct_size"), (_i32, "skipped"), (_i64, "step"),
                  (_u64, "bytes_sent bytes_received messages_sent"),
                  (_double, "grad_norm encode_s exchange_s apply_s"))

@@ -11,10 +11,10 @@ import torch
 
 from . import _library as library
 from ._device import HOST
+from ._hashes import digest, hash_of
 from ._state import (ABOUT, FORMAT, KIND_OF_MASTER, MASTER, buffers_in, held_in, is_private, key_of,
                      kind_of, of_copy, packed_groups, state_dict, stepped)
-from ._tensors import hash_of, shard_of
-from ._agreement import digest
+from ._tensors import shard_of
 from ._units import check_units
 from .errors import DataError, InvalidArgument, check_one_of
 
@@ -45,14 +45,14 @@ def load(optimizer, saved, local="keep", with_groups=True):
         return [held, _saved_world(ranks), int(texts["step"]), _LOCAL[local],
                 digest(b"".join(values)), _shared_digest(optimizer, ranks)]
 
-    rows = optimizer._agree("load_state_dict", read, row)
+    rows = optimizer._ranks.agree("load_state_dict", read, row)
     _warn_of_casts(made["state"])
     ranks, size = made["ranks"], optimizer._n_ranks()
     held, worlds = [r[2] for r in rows], [r[3] for r in rows]
-    optimizer._same(rows, 3, "argument 'local' of load_state_dict()")
+    optimizer._ranks.same(rows, 3, "argument 'local' of load_state_dict()")
     _check_alike(optimizer, rows)
     if worlds[0] == size and not all(h == 0 for h in held) and all(
-            h in (0, optimizer._node_of(r) + 1) for r, h in enumerate(held)):
+            h in (0, optimizer._ranks.node_of(r) + 1) for r, h in enumerate(held)):
         _load_own(optimizer, ranks, local)
     elif all(h == 0 for h in held) or worlds[0] == 1:
         _load_all(optimizer, ranks, local)
@@ -65,7 +65,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
     if with_groups:
         for group, values in zip(optimizer.param_groups, made["groups"]):
             group.update(values)
-    optimizer._handed_workers = set()
+    optimizer._handed_workers, optimizer._rows_first = set(), True
     optimizer._send_groups()
     optimizer.to_local()
     stepped(optimizer)
@@ -103,19 +103,19 @@ def _check_alike(optimizer, rows):
         steps = ", ".join(f"rank {r}: {row[4]}" for r, row in enumerate(rows))
         raise InvalidArgument(f"pride: load_state_dict: ranks load states of different steps "
                               f"({steps})")
-    optimizer._same(rows, 4, "hyper-parameters of the state to load")
-    optimizer._same(rows, 5, "shared part of the state to load", optimizer._local_of)
+    optimizer._ranks.same(rows, 4, "hyper-parameters of the state to load")
+    optimizer._ranks.same(rows, 5, "shared part of the state to load", optimizer._ranks.local_of)
 
 
 def _load_own(optimizer, ranks, local):
-    texts, tensors = ranks[optimizer._voters.rank]
+    texts, tensors = ranks[optimizer._ranks.voters.rank]
     if local == "average":
         raise InvalidArgument('pride: load_state_dict(local="average") needs the states of all '
                               "ranks on each: consolidate_state_dict() before the state is saved")
     if local == "reset":
         tensors = {key: torch.zeros_like(t) if kind_of(texts, key[0]) == library.LOCAL else t
                    for key, t in tensors.items()}
-    optimizer._call("pride_optimizer_load", optimizer._handle,
+    optimizer._ranks.call("pride_optimizer_load", optimizer._handle,
                     _handle_of(optimizer, texts, tensors))
 
 
@@ -175,7 +175,7 @@ def _ranks(optimizer, saved):
         if any(slot.narrow() for slot in optimizer._slots):
             texts[KIND_OF_MASTER] = "shared"
         ranks[r] = texts, _tensors(optimizer, state, r, texts)
-    cut, here = about.get("node_ranks", 1), len(optimizer._nodes.ranks) if optimizer._nodes else 1
+    cut, here = about.get("node_ranks", 1), len(optimizer._ranks.nodes.ranks) if optimizer._ranks.nodes else 1
     if cut != here and any(kind_of(texts, name) == library.SERVER for texts, _ in ranks.values()
                            for name in buffers_in(texts)):
         raise InvalidArgument(
@@ -190,7 +190,7 @@ def _ranks(optimizer, saved):
 
 def _held(optimizer, state, texts):
     """The texts of the ranks whose own buffers the state has."""
-    first, rank = next(iter(texts.values())), optimizer._voters.rank
+    first, rank = next(iter(texts.values())), optimizer._ranks.voters.rank
     if not is_private(first) and not optimizer._n_workers:  # each rank's state has all
         one = rank if rank in texts and int(first["world"]) == optimizer._n_ranks() else min(texts)
         return {one: texts[one]}
@@ -288,14 +288,14 @@ def _handle_of(optimizer, texts, tensors):
 def _load_all(optimizer, ranks, local):
     handles = [_handle_of(optimizer, *ranks[r]) for r in sorted(ranks)]
     array = (c.c_void_p * len(handles))(*[h.value for h in handles])
-    optimizer._call("pride_optimizer_load_all", optimizer._handle, array, len(handles),
+    optimizer._ranks.call("pride_optimizer_load_all", optimizer._handle, array, len(handles),
                     _LOCAL[local])
 
 
 def _of_one(optimizer, ranks, source, local):
     """States for all ranks of the saving run, made from the state of `source`, which all load."""
     texts, tensors = ranks[source]
-    world, rank = int(texts["world"]), optimizer._voters.rank
+    world, rank = int(texts["world"]), optimizer._ranks.voters.rank
     own = {key: t for key, t in tensors.items() if kind_of(texts, key[0]) != library.SHARED}
     if own and rank != source and local != "reset":
         warnings.warn(
@@ -335,7 +335,6 @@ def unpickle(optimizer, state):
     optimizer._reset()
     optimizer.param_groups = state["param_groups"]
     params = [p for group in optimizer.param_groups for p in group["params"]]
-    optimizer._names = {}
     for p, name in zip(params, state["names"]):
         optimizer._names.setdefault(id(p), name)
     optimizer._matrices.unpickle(params, state["matrices"])
@@ -355,6 +354,6 @@ def begin_copy(optimizer):
         load(optimizer, saved, with_groups=False)
     except BaseException as error:
         optimizer.close()
-        optimizer._broken = f"the state of the optimizer that was copied: {error}"
+        optimizer._ranks.broken = f"the state of the optimizer that was copied: {error}"
         raise
     optimizer._saved = None

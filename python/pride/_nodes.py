@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 
 from . import _library as library
-from ._agreement import digest
 from ._assembled import deal
 from ._device import HOST
+from ._hashes import digest, hash_as_float32
 from ._lane import bytes_at, size_of, wait
-from ._tensors import DTYPES, Table, hash_as_float32, parts_of
+from ._tensors import DTYPES, Table, parts_of
 from ._world import Alone, World, listed
 from .errors import CommError, InvalidArgument
 
@@ -53,9 +53,9 @@ def _host():
     return " ".join(parts)
 
 
-def find_nodes(optimizer):
-    """The Nodes of this optimizer, or None if each node has one rank. Collective."""
-    settings, world = optimizer._settings, optimizer._world
+def find_nodes(settings, ranks):
+    """The Nodes of an optimizer, or None if each node has one rank. Collective."""
+    world = ranks.world
     group = settings["node_group"]
 
     def row():
@@ -63,15 +63,15 @@ def find_nodes(optimizer):
             return [0]
         if group == "auto":
             return [1, digest(_host().encode())]
-        ranks = dist.get_process_group_ranks(group) if hasattr(
+        members = dist.get_process_group_ranks(group) if hasattr(
             dist, "get_process_group_ranks") else [
                 dist.get_global_rank(group, r) for r in range(dist.get_world_size(group))]
-        return [2, digest(repr(ranks).encode()), dist.get_rank(group), len(ranks)]
+        return [2, digest(repr(members).encode()), dist.get_rank(group), len(members)]
 
-    rows = optimizer._agree("construct with node_group", lambda: check_setting(settings), row)
+    rows = ranks.agree("construct with node_group", lambda: check_setting(settings), row)
     if world.size == 1:
         return None
-    optimizer._same(rows, 0, "kinds of node_group ('auto' or a group)")
+    ranks.same(rows, 0, "kinds of node_group ('auto' or a group)")
     members = {}
     for r, (_, _, _, node, number, size, *_) in enumerate(rows):
         members.setdefault(node, []).append((number, r, size))
@@ -82,12 +82,12 @@ def find_nodes(optimizer):
                 f"pride: node_group: the group of rank(s) {listed(r for _, r, _ in node)} has "
                 f"{node[0][2]} ranks; all of them must give it")
     if len({len(node) for node in nodes}) > 1:
-        hosts = [each.value.decode("utf-8", "replace") for each in optimizer._all_gather(
+        hosts = [each.value.decode("utf-8", "replace") for each in ranks.all_gather(
             c.create_string_buffer(socket.gethostname().encode()[:63], 64))]
         raise InvalidArgument("pride: node_group: all nodes have the same number of ranks; here " +
                               ", ".join(f"{hosts[node[0]]} has {len(node)} (rank(s) {listed(node)})"
                                         for node in nodes))
-    return Nodes(optimizer, nodes, group) if len(nodes[0]) > 1 else None
+    return Nodes(world, nodes, group) if len(nodes[0]) > 1 else None
 
 
 class _Part(Table):
@@ -122,8 +122,8 @@ class Nodes:
     """The node of this rank. Tensors are dealt to its ranks by size. A rank averages the gradients
     of its tensors, votes on them with its peers and sends the node the results, or the values."""
 
-    def __init__(self, optimizer, nodes, group):
-        self._world = optimizer._world
+    def __init__(self, world, nodes, group):
+        self._world = world
         rank, self._device = self._world.rank, torch.device("cpu")
         self.node_of = {r: n for n, node in enumerate(nodes) for r in node}
         self.local_of = {r: i for node in nodes for i, r in enumerate(node)}

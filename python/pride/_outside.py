@@ -6,8 +6,8 @@ import weakref
 
 import torch
 
-from ._agreement import digest
-from ._tensors import hash_as_float32, local, sample_of
+from ._hashes import digest, hash_as_float32, sample_of
+from ._tensors import local
 
 _WRAPPERS = ("module.", "_orig_mod.")  # of DDP, of torch.compile
 

@@ -18,27 +18,15 @@ import re
 import torch
 
 from . import _library as library
-from . import _edits
 from ._device import HOST
 from ._tensors import like
+from ._views import buffers, key_of
 from .errors import Error, InvalidArgument
 
 FORMAT = 1
 ABOUT = "pride"  # key of the texts
 MASTER = "master"
 KIND_OF_MASTER = "kind." + MASTER  # a text of libpride; not in files
-
-
-def _buffers(optimizer):
-    """(name, kind, address, is bfloat16) of each of the method's buffers."""
-    name, kind, data, dtype = c.c_char_p(), c.c_int32(), c.c_void_p(), c.c_int32()
-    found = []
-    while library.lib.pride_optimizer_state_buffer(
-            optimizer._handle, len(found), c.byref(name), c.byref(kind), c.byref(data)) == 0:
-        library.call("pride_optimizer_state_dtype", optimizer._handle, len(found), c.byref(dtype))
-        found.append((name.value.decode(), kind.value, data.value,
-                      dtype.value == library.BFLOAT16))
-    return found
 
 
 def is_private(texts):
@@ -53,38 +41,9 @@ def held_in(state):
     return {int(match.group(1)) for match in found if match}
 
 
-def key_of(name, kind, rank):
-    return name if kind == library.SHARED else f"{name}.rank{rank}"
-
-
-def view_state(optimizer):
-    """Fills optimizer.state with views of the library's memory."""
-    size = library.lib.pride_layout_flat_size(optimizer._layout)
-    rank = optimizer._voters.rank
-    memory = library.Handle("memory", "pride_optimizer_state_memory", optimizer._handle)
-    place = optimizer._slots[0].place
-    whole = {}
-    for name, kind, address, narrow in _buffers(optimizer):
-        flat = (HOST if kind == library.SERVER else place).floats(
-            address, size // 2 if narrow else size, memory)
-        whole[key_of(name, kind, rank)] = flat.view(torch.bfloat16) if narrow else flat
-    for slot in optimizer._slots:
-        entry = optimizer.state[slot.param]
-        entry["step"] = optimizer._step_number
-        for key, flat in whole.items():
-            part = flat[slot.offset:slot.offset + slot.n].view(slot.shape)
-            if key in entry and entry[key].dtype == part.dtype:
-                with torch.no_grad():
-                    entry[key].set_(part)  # the memory moved, the tensor object stays
-            else:
-                entry[key] = part
-    optimizer._views = [(slot.param, dict(optimizer.state[slot.param])) for slot in optimizer._slots]
-    stepped(optimizer)
-
-
 def stepped(optimizer):
     optimizer._gathered = optimizer._consolidated = None
-    optimizer._step_number.fill_(library.lib.pride_optimizer_steps_done(optimizer._handle))
+    optimizer._views.stepped()
 
 
 @contextlib.contextmanager
@@ -103,8 +62,8 @@ def _uncollected():
 def _own(optimizer, worker=None):
     """(texts, {(buffer, parameter): tensor}) of this rank, or of a virtual worker. Tensors are
     copies."""
-    _edits.follow(optimizer)
-    if not optimizer._running:  # in a step libpride refuses both calls
+    optimizer._views.follow(optimizer.state)
+    if not optimizer._ranks.in_step:  # in a step libpride refuses both calls
         optimizer._table.fill(collect=False)
         optimizer._table.give()
     handle = library.Handle("state", "pride_optimizer_save", optimizer._handle) if (
@@ -115,7 +74,7 @@ def _own(optimizer, worker=None):
     for i in range(library.lib.pride_state_texts(handle)):
         library.call("pride_state_text", handle, i, c.byref(name), c.byref(value))
         texts[name.value.decode()] = value.value.decode()
-    if optimizer._nodes and "bucket size" in texts:  # libpride's depends on the rank's tensors
+    if optimizer._ranks.nodes and "bucket size" in texts:  # libpride's depends on the rank's tensors
         texts["bucket size"] = str(optimizer._bucket_size)
     spec, data = library.Tensor(), c.c_void_p()
     for i in range(library.lib.pride_state_tensors(handle)):
@@ -140,7 +99,7 @@ def state_dict(optimizer):
     elif optimizer._saved is not None:  # a copy that is not built yet
         made = of_copy(optimizer)
     else:
-        raise Error(f"pride: no state: {optimizer._broken or 'the optimizer was not made'}")
+        raise Error(f"pride: no state: {optimizer._ranks.broken or 'the optimizer was not made'}")
     for hook in getattr(optimizer, "_optimizer_state_dict_post_hooks", {}).values():
         changed = hook(optimizer, made)
         made = made if changed is None else changed
@@ -148,7 +107,7 @@ def state_dict(optimizer):
 
 
 def _state_dict(optimizer):
-    rank, gathered = optimizer._voters.rank, optimizer._gathered
+    rank, gathered = optimizer._ranks.voters.rank, optimizer._gathered
     if gathered is not None and gathered[0] == _version(optimizer):
         ranks = gathered[1]
     elif optimizer._n_workers:
@@ -182,9 +141,9 @@ def _state_dict(optimizer):
         state[index[id(first)]].update(
             (f"step.rank{r}", torch.tensor([int(steps)], dtype=torch.int64, device="cpu"))
             for r in ranks)
-    if optimizer._nodes and any(kind_of(texts, name) == library.SERVER
+    if optimizer._ranks.nodes and any(kind_of(texts, name) == library.SERVER
                                 for texts, _ in ranks.values() for name in buffers_in(texts)):
-        groups[0][ABOUT]["node_ranks"] = len(optimizer._nodes.ranks)
+        groups[0][ABOUT]["node_ranks"] = len(optimizer._ranks.nodes.ranks)
     return {"state": state, "param_groups": groups}
 
 
@@ -204,11 +163,11 @@ def buffers_in(texts):
 
 def lacks_others(optimizer):
     """True if state_dict() has a part of the state, and other ranks the rest."""
-    if optimizer._handle is None or optimizer._world.size == 1 or (
+    if optimizer._handle is None or optimizer._ranks.world.size == 1 or (
             optimizer._consolidated == _version(optimizer)):  # some rank has them all
         return False
-    return bool(optimizer._nodes) or any(
-        kind != library.SHARED for _, kind, _, _ in _buffers(optimizer))
+    return bool(optimizer._ranks.nodes) or any(
+        kind != library.SHARED for _, kind, _, _ in buffers(optimizer._handle))
 
 
 def _version(optimizer):
@@ -230,7 +189,7 @@ def packed_groups(optimizer):
 
 
 def consolidate(optimizer, to):
-    world = optimizer._world
+    world = optimizer._ranks.world
     made = {}
 
     def save():
@@ -241,19 +200,19 @@ def consolidate(optimizer, to):
 
     if optimizer._n_workers:
         return  # state_dict() has the states of all virtual workers
-    rows = optimizer._agree("consolidate_state_dict", save, lambda: [to])
-    optimizer._same(rows, 0, "argument 'to' of consolidate_state_dict()")
+    rows = optimizer._ranks.agree("consolidate_state_dict", save, lambda: [to])
+    optimizer._ranks.same(rows, 0, "argument 'to' of consolidate_state_dict()")
     texts, tensors = made["own"]
-    node = optimizer._node_of(world.rank)
+    node = optimizer._ranks.node_of(world.rank)
     ranks = {node: (texts, dict(tensors))}
     data = io.BytesIO()
     if world.rank != to:
-        with_shared = optimizer._nodes and node == optimizer._node_of(to)
+        with_shared = optimizer._ranks.nodes and node == optimizer._ranks.node_of(to)
         torch.save((texts, {key: t for key, t in tensors.items()
                             if with_shared or kind_of(texts, key[0]) != library.SHARED}), data)
     for r, received in _gathered(optimizer, data.getvalue(), to).items():
         texts, tensors = torch.load(io.BytesIO(received), map_location="cpu")
-        had = ranks.setdefault(optimizer._node_of(r), ({}, {}))
+        had = ranks.setdefault(optimizer._ranks.node_of(r), ({}, {}))
         had[0].update(texts)
         had[1].update(tensors)
     optimizer._consolidated = _version(optimizer)
@@ -263,17 +222,17 @@ def consolidate(optimizer, to):
 
 def _gathered(optimizer, data, to):
     """Gathers bytes on rank `to`: returns {rank: bytes} of the others there, {} elsewhere."""
-    world = optimizer._world
+    world = optimizer._ranks.world
     if world.size == 1:
         return {}
-    sizes = optimizer._all_gather(c.c_uint64(len(data)))
+    sizes = optimizer._ranks.all_gather(c.c_uint64(len(data)))
     out, into = (c.c_uint64 * world.size)(), (c.c_uint64 * world.size)()
     if world.rank == to:
         into[:] = sizes
     else:
         out[to] = len(data)
     every = c.create_string_buffer(sum(into))
-    optimizer._call("pride_comm_all_to_all_v", world.handle, data, out, every, into, world=world)
+    optimizer._ranks.call("pride_comm_all_to_all_v", world.handle, data, out, every, into, world=world)
     if world.rank != to:
         return {}
     received, begin = {}, 0

@@ -1,32 +1,27 @@
 # The steps of an optimizer: as a whole, or begun in backward.
 # SPDX-License-Identifier: Apache-2.0
 import collections.abc
-import contextlib
 import ctypes as c
 import functools
-import math
-import os
 import sys
 import threading
-import time
 
 import torch
 
 from . import _library as library
-from . import _edits, _units
-from ._agreement import digest, locked
-from ._amp import Amp
+from . import _units
+from ._amp import FOUND, NOT_FOUND, Amp
 from ._device import memory_at
-from ._joining import LOOK, Joining
-from ._lane import SLICE_S
+from ._hashes import same_bits
+from ._joining import Joining
+from ._native_step import GRACE_S
+from ._ranks import locked
 from ._state import stepped
-from ._tensors import arrays_of, fill_array, same_bits
-from .errors import Error, InvalidArgument, number
+from .errors import CommError, Error, InvalidArgument, number
 from .methods import method_info
 
 CHECKED_STEPS = 2  # first steps, in which ranks compare their gradients
 _RARE = 256
-_GRACE_S = 0.5  # after a signal: a step that ends within it leaves all ranks alike
 
 
 info_of = functools.lru_cache(maxsize=None)(method_info)
@@ -59,19 +54,13 @@ class Steps(Joining):
                 self._between.before_step()
             amp = Amp(self, scaler)
             if amp.used and self._settings["overlap"]:
-                self._end_world("a GradScaler was used with overlap=True")
+                self._native.end("a GradScaler was used with overlap=True")
                 raise InvalidArgument("pride: a GradScaler needs overlap=False: an overflow is "
                                       "known only after backward")
             unused = self._hooks.unused()
-            if self._running:
-                with self._all_fail():
-                    self._check_unchanged()
-                    values = self._gradients(unused)
-            else:
-                values = self._begin_whole(amp, unused)
+            values, agree = self._open(amp, unused)
             if values is not None:
-                with self._all_fail():
-                    self._hand_over(values, unused)
+                self._end_with(agree, values, unused)
                 interrupt = self._finish()
                 if self._scaled and self._last["skipped"]:
                     amp.share_inf()
@@ -81,43 +70,73 @@ class Steps(Joining):
             raise interrupt
         return loss
 
-    def _begin_whole(self, amp, unused):
-        """Begins a step with complete gradients and returns them in _gradients()'s form; None if
-        all ranks skip the step."""
-        values = []
-        checked = self._checks_left > 0 and self._voters.size > 1
+    def _open(self, amp, unused):
+        """Begins a step whose gradients are complete, unless backward has. Returns the gradients in
+        _gradients()'s form, or None if all ranks skip the step; and a function that compares the
+        ranks' rows, or None if that was done.
+
+        Rows travel beside the first bucket, unless ranks need them before they encode: in the first
+        steps, so that a refusal changes nothing; with nodes; and if the host reads found_inf."""
+        values, compared, begun = [], [], self._ranks.in_step
+        checked = self._checks_left > 0 and self._ranks.voters.size > 1 and not begun
 
         def prepare():
+            if begun:
+                self._check_unchanged()
             amp.mark(unused)
-            if self._nodes:
-                unused[:] = self._nodes.average(unused)
-            self._table.collect_gradients()
+            if self._ranks.nodes:
+                unused[:] = self._ranks.nodes.average(unused)
+            if not begun:
+                self._table.collect_gradients()
             values.extend(self._gradients(unused))
             amp.read()
             if checked:
                 values[:] = self._with_copies(values, unused)
-            self._prepare(amp.scale)
+            compared.extend(self._gradients(unused, ()) if begun else values)
+            if not begun:
+                self._prepare(amp.scale)
 
-        if self._settings["overlap"] and not checked and not self._joined:
-            with self._all_fail():  # the others may have begun in backward
-                prepare()
-        elif not self._agree_on_step(prepare, amp, checked, unused, values):
-            return None
-        self._begin(amp.factor)
-        return values
+        row = self._send_step(prepare, amp, checked, unused, compared, lambda: begun or not (
+            checked or self._rows_first or not self._native.may_wait or amp.is_read or
+            {FOUND, NOT_FOUND} & self._scalers))
 
-    def _gradients(self, unused):
+        def agree():
+            return self._agree_on_step(row, amp, checked, unused, compared)
+
+        if not row.begins and not agree():
+            return None, None
+        if not begun:
+            with row:
+                self._scaled = self._expects_frames(amp) if row.begins else self._scaled
+                self._native.begin(amp.factor, self._scaled, row.begins)
+        return values, agree if row.begins else None
+
+    def _end_with(self, agree, values, unused):
+        """Hands the gradients over. Then compares the ranks' rows, while buckets are exchanged."""
+        failure = None
+        with self._native.all_fail():
+            try:
+                self._hand_over(values, unused)
+                if agree is not None:
+                    self._native.start_end()
+            except CommError as problem:
+                failure = problem
+            if agree is not None:
+                agree()  # raises what a row says, which may be the reason of the failure
+            if failure is not None:
+                raise failure
+        self._native.give_permission()
+
+    def _gradients(self, unused, handed=None):
         """Slot.gradient() of each parameter; None if it is unused or handed over already."""
-        return [None if missing or i in self._handed else slot.gradient()
+        handed = self._native.handed if handed is None else handed
+        return [None if missing or i in handed else slot.gradient()
                 for i, (slot, missing) in enumerate(zip(self._slots, unused))]
 
     def _with_copies(self, values, unused):
         """_gradients() to compare, with copies of those that libpride cannot read."""
         return [slot.place.copy(slot.grad) if value is None and not missing else value
                 for slot, value, missing in zip(self._slots, values, unused)]
-
-    def _steps_done(self):
-        return library.lib.pride_optimizer_steps_done(self._handle)
 
     def _send_frozen(self, frozen=None):
         frozen = self._frozen_now() if frozen is None else frozen
@@ -135,7 +154,7 @@ class Steps(Joining):
                                       "forward pass was seen since the last step"
                                       if self._between is not None else ""))
         self._table.fill()
-        _edits.follow(self)
+        self._views.follow(self.state)
         self._send_groups()
         _units.check_rates(self)
         self._send_frozen()
@@ -144,50 +163,22 @@ class Steps(Joining):
             library.call("pride_optimizer_set_gradient_factor", self._handle, factor)
             self._factor = factor
 
-    def _begin(self, factor=None):
-        """factor: None, or a tensor of one value, where the method runs, that scales gradients."""
-        self._operation = "step"
-        if self._scaled:
-            self._held["factor"] = factor
-            library.call("pride_optimizer_scale_next_step", self._handle, None if factor is None else
-                         arrays_of([factor], self._slots[0].place))
-        self._call("pride_optimizer_begin", self._handle, None, None)
-        self._running = True
-
-    def _ready(self, index, values):
-        """Hands a gradient to libpride, which reads it until the step ends; None: unused."""
-        self._slots[index].place.follow(self._handle)
-        if values is None:
-            status = library.lib.pride_optimizer_ready(self._handle.value, index, 1)
-        else:
-            self._held[index] = values
-            array = self._gradient
-            slot = self._slots[index]
-            fill_array(array, values, slot.n, slot.place)
-            status = library.lib.pride_optimizer_ready_at(self._handle.value, index, array)
-        if status != library.OK:
-            with self._failures():
-                library.check(status)
-
     @locked
     def _gradient_complete(self, index):
         """Called in backward, with overlap."""
         slot = self._slots[index]
         self._usable()
-        if self._checks_left > 0 and self._world.size > 1:
+        if self._checks_left > 0 and self._ranks.world.size > 1:
             return  # the first steps run as a whole
         with torch.no_grad():
-            if not self._running:
-                if self._joined:
-                    self._agree_on_step(self._prepare)
-                else:
-                    with self._all_fail():
-                        self._prepare()
-                self._begin()
+            if not self._ranks.in_step:
+                with self._native.all_fail():
+                    self._prepare()
+                self._native.begin(waits=True)
                 self._watch_backward()
-                self._held_params = [each.param.detach() for each in self._slots]
-            with self._all_fail():
-                if index in self._handed:
+                self._native.keep(each.param for each in self._slots)
+            with self._native.all_fail():
+                if index in self._native.handed:
                     raise InvalidArgument(
                         f"pride: {slot.name} has a second gradient before step(), of a second "
                         "or repeated backward: with overlap=True only the last "
@@ -198,9 +189,9 @@ class Steps(Joining):
                 # DDP writes gradients again at the end of backward: a copy keeps the present values
                 if values is None or self._hooks.is_shared(slot):
                     values = slot.place.copy(grad)
-                self._handed[index] = (memory_at(grad), grad._version,
+                self._native.handed[index] = (memory_at(grad), grad._version,
                                        None if values is grad else values)
-                self._ready(index, values.detach())
+                self._native.ready(index, slot, values.detach())
                 if self._settings.get("release_gradients"):
                     self._release()
 
@@ -211,8 +202,8 @@ class Steps(Joining):
         library.call("pride_optimizer_take_released", self._handle, tensors, n, c.byref(found))
         for i in tensors[:found.value]:
             self._slots[i].param.grad = None
-            self._held.pop(i, None)
-            self._handed[i] = None
+            self._native.held.pop(i, None)
+            self._native.handed[i] = None
 
     def _copy(self, index):
         slot = self._slots[index]
@@ -221,17 +212,17 @@ class Steps(Joining):
     def _hand_over(self, values, unused):
         """Hands gradients over from the last to the first: exchanges begin with the last bucket."""
         for i in reversed(range(len(values))):
-            if i in self._handed:
+            if i in self._native.handed:
                 continue
             copied = values[i] is None and not unused[i]
-            self._ready(i, self._copy(i) if copied else values[i])
+            self._native.ready(i, self._slots[i], self._copy(i) if copied else values[i])
 
     def _check_unchanged(self):
         """For a step that began in backward: refuses changes since then, before more is read."""
         if self._table.has_moved():
             raise InvalidArgument("pride: the memory of a parameter was replaced after backward, "
                                   "when the exchange had begun: use overlap=False")
-        for i in self._handed:
+        for i in self._native.handed:
             if not self._as_handed(i):
                 raise InvalidArgument(
                     f"pride: the gradient of {self._slots[i].name} was changed after backward, "
@@ -241,7 +232,7 @@ class Steps(Joining):
     def _as_handed(self, index):
         """False if the gradient changed since the hand-over. DDP writes gradients again at the end
         of backward, with the same values."""
-        slot, handed = self._slots[index], self._handed[index]
+        slot, handed = self._slots[index], self._native.handed[index]
         grad = slot.param.grad
         if handed is None:  # released
             return grad is None
@@ -254,15 +245,17 @@ class Steps(Joining):
 
     def _finish(self):
         """The end of a step. Returns the exception of a signal handler that ran meanwhile."""
+        self._rows_first = True
         try:
-            with self._failures():
-                report, interrupt = self._wait_for_end(_GRACE_S)
+            with self._ranks.failures():
+                report, interrupt = self._native.wait_for_end(GRACE_S)
                 self._table.written(self._frozen, report)
         except (Error, MemoryError):
             raise
         except BaseException as interrupt:  # Ctrl-C
-            self._end_world(f"rank {self._world.rank} was interrupted: {type(interrupt).__name__}")
+            self._native.end(f"rank {self._ranks.world.rank} was interrupted: {type(interrupt).__name__}")
             raise
+        self._rows_first = False
         self._note(report)
         self._hooks.reset()
         stepped(self)
@@ -270,62 +263,11 @@ class Steps(Joining):
         return interrupt
 
     def _plan_checks(self):
-        """With overlap ranks exchange no row before a step, and to read a gradient on a GPU would
-        wait for backward: there every 256th step is checked as the first ones are."""
-        steps, overlap = self._steps_done(), self._settings["overlap"]
-        if overlap and self._outside is not None and steps % LOOK == 0:
-            self._outside.warn()
-        if steps % _RARE == 0 and (
-                overlap or any(slot.device.type != "cpu" for slot in self._slots)):
+        """To read a gradient on a GPU would wait for backward: there every 256th step is checked as
+        the first ones are."""
+        if self._native.steps_done() % _RARE == 0 and any(
+                slot.device.type != "cpu" for slot in self._slots):
             self._checks_left = max(1, self._checks_left)
-
-    def _wait_for_end(self, grace_s=0.0):
-        """The report of the step, and the exception of a signal handler that ran in the wait: the
-        step has ended within the grace since then."""
-        report = library.Report(step=-1)
-        self._slots[0].place.follow(self._handle)
-        status, interrupt, until = library.PENDING, None, math.inf
-        while status == library.PENDING:
-            try:
-                status = library.lib.pride_optimizer_finish(self._handle, int(SLICE_S * 1000), report)
-                if status == library.PENDING and time.monotonic() > until:
-                    raise interrupt
-            except BaseException as problem:
-                if interrupt is not None or not grace_s:
-                    raise
-                interrupt, until = problem, time.monotonic() + grace_s
-                if report.step >= 0:  # it has ended, and the status is lost
-                    status = library.OK
-        self._running, self._handed, self._held, self._held_params = False, {}, {}, []
-        if interrupt is not None and status != library.OK:
-            raise interrupt
-        library.check(status)
-        return report, interrupt
-
-    @contextlib.contextmanager
-    def _all_fail(self):
-        """An error in the block fails all ranks, because others may have begun the step."""
-        try:
-            yield
-        except BaseException as problem:
-            self._end_world(str(problem) or type(problem).__name__)
-            raise
-
-    def _end_world(self, reason):
-        if self._running:
-            self._abandon(reason)
-        elif self._world.size > 1 and not self._broken:
-            self._broken = reason
-            self._fail(reason)
-
-    def _abandon(self, reason):
-        """Ends a step that has begun: the world fails with this reason."""
-        if not self._running or self._pid != os.getpid():  # the step is not a forked child's
-            return
-        self._broken = self._broken or reason
-        self._fail(reason)
-        with contextlib.suppress(Error, MemoryError):
-            self._wait_for_end()
 
     def _watch_backward(self):
         self._in_backward = True
@@ -347,7 +289,7 @@ class Steps(Joining):
             raise InvalidArgument(
                 "pride: state_dict() between backward and step() with overlap=True: call it after "
                 "step(), or after an interrupt in its `except` block")
-        self._abandon(f"rank {self._world.rank} saved its state after "
+        self._native.abandon(f"rank {self._ranks.world.rank} saved its state after "
                       f"{'an interrupt' if problem is None else problem.__name__} in backward")
 
     def _note(self, report):
@@ -357,10 +299,10 @@ class Steps(Joining):
         self._totals["skipped" if report.skipped else "steps"] += 1
         for name in ("bytes_sent", "bytes_received", "messages_sent"):
             self._totals[name] += self._last[name]
-        for name in ("bytes_sent", "bytes_received") if self._nodes else ():
-            self._last["node_" + name] = getattr(self._nodes, name)
-            self._totals["node_" + name] += getattr(self._nodes, name)
-            setattr(self._nodes, name, 0)
+        for name in ("bytes_sent", "bytes_received") if self._ranks.nodes else ():
+            self._last["node_" + name] = getattr(self._ranks.nodes, name)
+            self._totals["node_" + name] += getattr(self._ranks.nodes, name)
+            setattr(self._ranks.nodes, name, 0)
 
     def _group_values(self, group, index=None):
         """The group's values in libpride's form; NaN stands for a value that the method lacks."""
@@ -377,13 +319,13 @@ class Steps(Joining):
     def _frozen_now(self):
         """Indices of frozen parameters, which steps do not change, as in torch. An unused parameter
         still decays."""
-        if self._nodes:
-            self._nodes.frozen = {id(slot.param) for slot in self._nodes.slots if _is_frozen(slot)}
+        if self._ranks.nodes:
+            self._ranks.nodes.frozen = {id(slot.param) for slot in self._ranks.nodes.slots if _is_frozen(slot)}
         return {i for i, slot in enumerate(self._slots) if _is_frozen(slot)}
 
     def _frozen_names(self):
-        return sorted(self._frozen) if not self._nodes else [
-            slot.name for slot in self._nodes.slots if _is_frozen(slot)]
+        return sorted(self._frozen) if not self._ranks.nodes else [
+            slot.name for slot in self._ranks.nodes.slots if _is_frozen(slot)]
 
     def _members(self):
         return [[id(p) for p in group["params"]] for group in self.param_groups]
@@ -403,7 +345,7 @@ class Steps(Joining):
 
     def _hashes(self):
         """Hashes of this rank's parameters and of its node's (0 without nodes)."""
-        return [self._hash(), self._nodes.hash() if self._nodes else 0]
+        return [self._hash(), self._ranks.nodes.hash() if self._ranks.nodes else 0]
 
     def _hash(self):
         """A hash of the parameters; with local steps, of the common parameters."""

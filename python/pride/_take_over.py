@@ -119,7 +119,7 @@ def _made(make, groups, arguments, given, model):
     keep_common(made, model)
     groups.end_given()
     carry_hooks(given, made)
-    if made._world.rank == 0:
+    if made._ranks.world.rank == 0:
         print(groups.line(made), file=sys.stderr, flush=True)
     return made
 
@@ -320,7 +320,7 @@ class Groups(list):
         return (f"pride: {own._settings['method']} takes over {self._kind}: lr {_span(rates)} ({why})"
                 f"{'' if now == rates else f', {_span(now)} now'}, "
                 f"weight decay {_span(decays)}, {traffic['mean_cost_bytes']:,.0f} bytes a step "
-                f"instead of {traffic['fp32_bytes']:,} in float32, {own._world.size} rank(s)" + "".join(f"; {text}" for text in more))
+                f"instead of {traffic['fp32_bytes']:,} in float32, {own._ranks.world.size} rank(s)" + "".join(f"; {text}" for text in more))
 
 
 def _span(values):

@@ -5,7 +5,7 @@ import contextlib
 import torch
 
 from . import _library as library
-from ._agreement import locked
+from ._ranks import locked
 from ._state import stepped
 from ._tensors import arrays_of
 from ._world import listed
@@ -32,7 +32,7 @@ class VirtualWorkers:
         return self._settings.get("virtual_workers") or 0  # older pickles have none
 
     def _n_ranks(self):
-        return self._n_workers or self._voters.size
+        return self._n_workers or self._ranks.voters.size
 
     @contextlib.contextmanager
     def worker(self, number: int):
@@ -50,7 +50,7 @@ class VirtualWorkers:
             if not self._handed_workers:
                 self._prepare()
             if library.lib.pride_optimizer_period(self._handle) > 1:
-                self._call("pride_optimizer_to_worker", self._handle, number, None)
+                self._ranks.call("pride_optimizer_to_worker", self._handle, number, None)
                 self._table.written(self._frozen)
         yield
         with torch.no_grad():
@@ -80,7 +80,7 @@ class VirtualWorkers:
                  for slot, value, missing in zip(self._slots, self._gradients(unused), unused)]
         arrays = arrays_of(grads, self._slots[0].place)
         self._slots[0].place.follow(self._handle)
-        self._call("pride_optimizer_hand_over", self._handle, number, None, arrays, len(arrays))
+        self._ranks.call("pride_optimizer_hand_over", self._handle, number, None, arrays, len(arrays))
         self._hooks.reset()
         self._handed_workers.add(number)
 
@@ -111,7 +111,7 @@ class VirtualWorkers:
         report = library.Report()
         handed, self._handed_workers = self._handed_workers, set()
         try:
-            self._call("pride_optimizer_step_workers", self._handle, None, report)
+            self._ranks.call("pride_optimizer_step_workers", self._handle, None, report)
         except InvalidArgument:  # nothing was changed
             self._handed_workers = handed
             raise

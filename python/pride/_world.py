@@ -5,39 +5,21 @@ import collections
 import contextlib
 import ctypes as c
 import datetime
-import numbers
 import os
-import socket
-import sys
 import threading
 import time
-import warnings
-import weakref
 
 import torch
 import torch.distributed as dist
 
 from . import _library as library
-from ._lane import SLICE_S, Lane
-from .errors import CommError, Error, InvalidArgument
+from ._lane import SLICE_S, Lane, is_interrupt
+from ._threads import Work, ending, in_thread
+from .errors import CommError, Error, InvalidArgument, duration
 
 _STORE_GONE = "the store of the process group is gone, and with it the process that held it"
 _USUAL = datetime.timedelta(seconds=300)  # where no process group has a time-out
 _serials = collections.Counter()  # number of worlds made over the same ranks
-_threads = weakref.WeakSet()
-_ending = threading.Event()
-
-
-def duration(timeout):
-    """A time-out in seconds, or as a timedelta, as a timedelta; None stays None."""
-    if timeout is None:
-        return None
-    seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
-    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real) or not (
-            0 < seconds <= 1e9):
-        raise InvalidArgument(f"pride: timeout = {timeout!r}, must be above 0 and at most 1e9 "
-                              "seconds (30 years): a number or a datetime.timedelta")
-    return datetime.timedelta(seconds=float(seconds))
 
 
 def timeout_of(group):
@@ -55,47 +37,6 @@ def timeout_of(group):
     return max(found, default=_USUAL)
 
 
-def _in_thread(body, *arguments):
-    thread = threading.Thread(target=body, args=arguments, daemon=True)
-    _threads.add(thread)
-    thread.start()
-    return thread
-
-
-class _Work:
-    """A call in a thread of its own."""
-
-    def __init__(self, call):
-        self._done, self._value, self._error = threading.Event(), None, None
-
-        def body():
-            try:
-                self._value = call()
-            except BaseException as error:  # of the caller
-                self._error = error
-            self._done.set()
-
-        _in_thread(body)
-
-    def done(self, seconds):
-        return self._done.wait(seconds)
-
-    def result(self):
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-
-@atexit.register
-def _end_threads():
-    """Joins threads at exit: one that returns from torch's store while the interpreter ends aborts
-    the process."""
-    _ending.set()
-    until = time.monotonic() + 5.0
-    for thread in list(_threads):
-        thread.join(max(0.0, until - time.monotonic()))
-
-
 class _NativeWorld:
     """Ranks that libpride connects and whose failures it reports."""
 
@@ -107,6 +48,15 @@ class _NativeWorld:
 
     def reraise_interrupt(self):
         pass
+
+    def take_interrupt(self):
+        return None
+
+    def all_gather(self, mine):
+        """Gathers a ctypes object from every rank. Returns a function that returns the list."""
+        every = (type(mine) * self.size)()
+        self.call("pride_comm_all_gather", self.handle, c.byref(mine), c.sizeof(mine), every)
+        return lambda keeps_interrupt=False: list(every)
 
     def fail(self, reason):
         library.lib.pride_comm_fail(self.handle, reason.encode())
@@ -160,7 +110,7 @@ class Coordinated(Alone):
         """Joins in a thread, so that the interpreter handles signals during the wait."""
         if name != "pride_optimizer_broadcast":
             return super().call(name, *arguments)
-        work = _Work(lambda: library.call(name, *arguments))
+        work = Work(lambda: library.call(name, *arguments))
         try:
             while not work.done(SLICE_S):
                 pass
@@ -207,9 +157,9 @@ class World(_NativeWorld):
         self._watching = False
         try:
             self._wait_for_all()
-            first = Lane(self, list(range(self.size)), "lane")
+            self._lane = Lane(self, list(range(self.size)), "lane")
             self.handle = library.Handle("comm", "pride_comm_create", c.byref(
-                first.transport(self.rank, self.size)))
+                self._lane.transport(self.rank, self.size)))
             self.set_timeout(self.timeout)
         except BaseException as problem:  # Ctrl-C too
             text = " ".join(str(problem).split()) or type(problem).__name__
@@ -228,10 +178,31 @@ class World(_NativeWorld):
             self.reraise_interrupt()
             raise
 
-    def reraise_interrupt(self):
+    def take_interrupt(self):
         interrupt, self.interrupt = self.interrupt, None
+        return interrupt
+
+    def reraise_interrupt(self):
+        interrupt = self.take_interrupt()
         if interrupt is not None:
             raise interrupt
+
+    def all_gather(self, mine):
+        """As _NativeWorld's, but it only starts: the function that it returns waits. No other
+        collective call of this world may begin meanwhile."""
+        wait_for_all = self._reporting(self._lane.all_gather, mine)
+        return lambda keeps_interrupt=False: self._reporting(wait_for_all, keeps_interrupt)
+
+    def _reporting(self, call, *arguments):
+        """Failures reach all ranks, as those of the library's own calls do."""
+        try:
+            return call(*arguments)
+        except BaseException as problem:  # Ctrl-C too
+            text = " ".join(str(problem).split()) or type(problem).__name__
+            self.fail(f"agreement: {text}")
+            if is_interrupt(problem):
+                raise
+            raise CommError(f"agreement: rank {self.rank} of {self.size}: {text}") from None
 
     # --- Failure: one key in the store, which waiting ranks poll. ---------------------------------
 
@@ -245,7 +216,7 @@ class World(_NativeWorld):
                 return
             self._reason = f"rank {self._names[self.rank]}: {reason}"
         # in a thread: a store whose server is gone may take long to fail
-        _in_thread(self._publish, self._reason).join(1.0)
+        in_thread(self._publish, self._reason).join(1.0)
 
     def _publish(self, reason):
         try:
@@ -272,7 +243,7 @@ class World(_NativeWorld):
     def ask(self, question, timeout_s=None):
         """Runs question(store) in a thread, so that Ctrl-C works and a stalled server is an error.
         torch's own calls would wait for half an hour."""
-        wait = _Work(lambda: question(self.store))
+        wait = Work(lambda: question(self.store))
         until = time.monotonic() + (timeout_s or self.timeout.total_seconds())
         while not wait.done(SLICE_S):
             if time.monotonic() > until:
@@ -285,7 +256,7 @@ class World(_NativeWorld):
 
     def within_timeout(self, connect):
         """connect(), which may take longer than the time-out and cannot be interrupted."""
-        wait = _Work(connect)
+        wait = Work(connect)
         until = time.monotonic() + self.timeout.total_seconds()
         while not wait.done(SLICE_S):
             self.check_store()
@@ -310,7 +281,7 @@ class World(_NativeWorld):
             if self._watching or self._reason is not None:
                 return
             self._watching = True
-        _in_thread(self._watch)
+        in_thread(self._watch)
 
     def _watch(self):
         try:
@@ -320,7 +291,7 @@ class World(_NativeWorld):
                         self._watching = False
                         return
                 self._read_failure(self.store)
-                if _ending.wait(SLICE_S):
+                if ending.wait(SLICE_S):
                     return
         except (RuntimeError, ValueError) as error:
             with self._lock:
@@ -416,31 +387,6 @@ def make_world(group, timeout):
         world.close()
         return Alone(timeout)
     return world
-
-
-def report_network(world):
-    """Says once on rank 0 which interfaces carry the bytes between machines, and warns about those
-    that others should replace. Collective."""
-    if not isinstance(world, World) or not world.is_first:
-        return
-    used, line, problems = os.environ.get("GLOO_SOCKET_IFNAME"), c.c_char_p(), c.c_char_p()
-    world.call("pride_comm_network", world.handle, (used or _gloo_address()).encode(),
-               c.byref(line), c.byref(problems))
-    if world.rank == 0 and line.value:
-        print(f"pride: {line.value.decode()}", file=sys.stderr, flush=True)
-        for text in problems.value.decode().splitlines():
-            warnings.warn(f"pride: {text}; GLOO_SOCKET_IFNAME names another interface")
-
-
-def _gloo_address():
-    """Where Gloo listens by default: the address of the host's name, if this machine has it."""
-    with contextlib.suppress(OSError):
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-                socket.gethostname(), None, type=socket.SOCK_STREAM):
-            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as own:
-                own.bind(address)
-                return address[0]
-    return "127.0.0.1"
 
 
 def listed(ranks):

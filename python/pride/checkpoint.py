@@ -52,7 +52,7 @@ def load(folder: Union[str, os.PathLike], model: torch.nn.Module, optimizer: Opt
     ranks = sorted({int(match.group(1)) for match in found})
     if not ranks:
         raise DataError(f"pride: {folder} has no state of an optimizer of pride under 'optimizer'")
-    world = optimizer._voters
+    world = optimizer._ranks.voters
     if len(ranks) == world.size and local == "keep":
         ranks = [world.rank]
     weights = dcp_state.get_model_state_dict(model)

@@ -1,5 +1,6 @@
-# The exceptions of pride.
+# The exceptions of pride, and the checks of arguments that raise them.
 # SPDX-License-Identifier: Apache-2.0
+import datetime
 import functools
 import math
 import numbers
@@ -100,3 +101,15 @@ def without_frames(method):
 def check_one_of(name, value, values):
     if value not in values:
         raise InvalidArgument(f"pride: {name} = {value!r}, must be one of {', '.join(values)}")
+
+
+def duration(timeout):
+    """A time-out in seconds, or as a timedelta, as a timedelta; None stays None."""
+    if timeout is None:
+        return None
+    seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real) or not (
+            0 < seconds <= 1e9):
+        raise InvalidArgument(f"pride: timeout = {timeout!r}, must be above 0 and at most 1e9 "
+                              "seconds (30 years): a number or a datetime.timedelta")
+    return datetime.timedelta(seconds=float(seconds))

@@ -42,9 +42,8 @@ def join(optimizer: Optimizer) -> Iterator[None]:
 
     A rank at the end of the block serves its shards in the others' steps and does not vote, until
     all ranks are there. Inside the block call only ``step()``; other collectives (of pride, DDP's
-    buffers, the script) belong after it. With ``overlap=True`` each step needs one more round of
-    small messages. Waiting ranks adopt the others' rates. Step schedulers once per epoch: a
-    scheduler that counts batches falls behind on a rank with few batches.
+    buffers, the script) belong after it. Waiting ranks adopt the others' rates. Step schedulers once
+    per epoch: a scheduler that counts batches falls behind on a rank with few batches.
 
     Raises:
         InvalidArgument: on all ranks, if some do not enter the block.
@@ -54,17 +53,13 @@ def join(optimizer: Optimizer) -> Iterator[None]:
     if optimizer._settings.get("node_group") is not None:
         raise InvalidArgument("pride: join() with node_group: the ranks of a node step together; "
                               "give them equally many batches")
-    optimizer._agree("join")
-    optimizer._joined = True
-    try:
-        yield
-        if optimizer._between is not None:
-            optimizer._between.own()
-        optimizer._serve_until_all_end()
-        if optimizer._between is not None:
-            optimizer._between.common()
-    finally:
-        optimizer._joined = False
+    optimizer._ranks.agree("join")
+    yield
+    if optimizer._between is not None:
+        optimizer._between.own()
+    optimizer._serve_until_all_end()
+    if optimizer._between is not None:
+        optimizer._between.common()
 
 
 def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.Tensor],

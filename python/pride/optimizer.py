@@ -1,22 +1,22 @@
 """pride.Optimizer: torch optimizers whose ranks exchange about one bit per parameter."""
 # SPDX-License-Identifier: Apache-2.0
-import collections.abc
 import contextlib
-import copy
 import ctypes as c
 import datetime
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
-from . import _load, _state, _virtual
+from . import _load, _state
 from . import _library as library
+from ._arguments import check_arguments, group_of
 from ._construction import Construction
-from ._world import MpiWorld, duration
+from ._hashes import digest, hash_as_float32
+from ._world import MpiWorld
 from ._steps import betas_of
-from ._tensors import Slot, hash_as_float32, parts_of
-from ._agreement import digest, locked
-from .errors import Error, InvalidArgument, check_one_of, flag, number, of_type, whole, without_frames
+from ._tensors import Slot, parts_of
+from ._ranks import locked
+from .errors import Error, InvalidArgument, duration, of_type, without_frames
 from .methods import method_info
 
 _NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
@@ -108,64 +108,34 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  maximize: bool = False, foreach: Optional[bool] = None,
                  fused: Optional[bool] = None, capturable: bool = False,
                  differentiable: bool = False, overlap: bool = False,
-                 release_gradients: bool = False,
-                 bucket_size: Optional[int] = None, lanes: int = 2, seed: int = 0, vote_weight: int = 1,
+                 release_gradients: bool = False, bucket_size: Optional[int] = None,
+                 lanes: int = 2, seed: int = 0, vote_weight: int = 1,
                  on_non_finite: str = "raise", clip_global_norm: float = 0.0,
                  timeout: Union[float, datetime.timedelta, None] = None,
-                 broadcast_parameters: bool = False,
-                 equal_gradients: str = "refuse",
+                 broadcast_parameters: bool = False, equal_gradients: str = "refuse",
                  node_of_rank: Optional[List[int]] = None, node_group: Any = None,
                  replicate_mesh: Any = None,
                  run_on: str = "auto", virtual_workers: Optional[int] = None,
-                 coordinator: Optional[str] = None,
-                 certificates: Optional[str] = None, worker_name: Optional[str] = None,
+                 coordinator: Optional[str] = None, certificates: Optional[str] = None,
+                 worker_name: Optional[str] = None,
                  coordinator_secret: Union[str, "os.PathLike[str]", None] = None) -> None:
         duration(timeout)
-        if replicate_mesh is not None:
-            if process_group is not None or getattr(replicate_mesh, "ndim", None) != 1:
-                raise InvalidArgument("pride: replicate_mesh: give a mesh of one dimension, e.g. "
-                                      f"mesh['dp'], and no process_group; it is {replicate_mesh}")
-            process_group = replicate_mesh.get_group()
+        process_group = group_of(process_group, replicate_mesh)
         self._settings = dict(
-            method=method, options=dict(options) if isinstance(options, dict) else {}, process_group=process_group,
-            overlap=overlap, release_gradients=release_gradients, bucket_size=bucket_size, lanes=lanes, seed=seed,
-            vote_weight=vote_weight,
+            method=method, options=dict(options) if isinstance(options, dict) else {},
+            process_group=process_group, overlap=overlap, release_gradients=release_gradients,
+            bucket_size=bucket_size, lanes=lanes, seed=seed, vote_weight=vote_weight,
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
             equal_gradients=equal_gradients, node_of_rank=node_of_rank, node_group=node_group,
             virtual_workers=virtual_workers, run_on=run_on, coordinator=coordinator,
             certificates=certificates, worker_name=worker_name,
             coordinator_secret=coordinator_secret)
-        self._names: Dict[int, str] = {}
         self._reset()
 
         def take():
-            if capturable:
-                raise InvalidArgument("pride: capturable=True: a step waits for the network and "
-                                      "cannot be captured in a CUDA graph")
-            if differentiable:
-                raise InvalidArgument("pride: differentiable=True: a vote has no derivative")
-            if options is not None and not isinstance(options, collections.abc.Mapping):
-                raise InvalidArgument(f"pride: options = {options!r}, must be a dict of {method}'s own")
-            for name, value in (("overlap", overlap), ("release_gradients", release_gradients),
-                                ("broadcast_parameters", broadcast_parameters)):
-                flag(name, value)
-            _virtual.check_setting(self._settings)
-            check_one_of("on_non_finite", on_non_finite, ("raise", "skip"))
-            check_one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
-            if release_gradients and not overlap:
-                raise InvalidArgument("pride: release_gradients=True needs overlap=True: without it "
-                                      "nothing is encoded before step()")
-            whole("vote_weight", vote_weight, 1, 65535)
-            whole("seed", seed, 0, (1 << 64) - 1)
-            whole("lanes", lanes, 0, 16)
-            number("clip_global_norm", clip_global_norm, 0)
-            if not isinstance(node_of_rank, (list, tuple, type(None))):
-                raise InvalidArgument(f"pride: node_of_rank = {node_of_rank!r}, must be a list with a "
-                                      "number of a node for each rank")
-            for node in node_of_rank or ():
-                whole("a node in node_of_rank", node, 0, (1 << 31) - 1)
-            if bucket_size is not None:
-                whole("bucket_size", bucket_size, 1, (1 << 63) - 1)
+            check_arguments(self._settings, options, dict(
+                broadcast_parameters=broadcast_parameters, capturable=capturable,
+                differentiable=differentiable))
             info = method_info(method)
             defaults = dict(
                 lr=info.lr if lr is None else lr, betas=betas_of(info, betas),
@@ -230,12 +200,12 @@ class Optimizer(Construction, torch.optim.Optimizer):
                     digest(repr([hash_as_float32(slot.tensor) for slot in new]).encode())]
 
         try:
-            rows = self._agree("add_param_group", prepare, row)
-            self._same(rows, 0, "names, shapes or matrices of the added parameters")
-            self._same(rows, 1, "hyper-parameters of the added group")
-            self._same(rows, 2, "initial values of the added parameters")
+            rows = self._ranks.agree("add_param_group", prepare, row)
+            self._ranks.same(rows, 0, "names, shapes or matrices of the added parameters")
+            self._ranks.same(rows, 1, "hyper-parameters of the added group")
+            self._ranks.same(rows, 2, "initial values of the added parameters")
             values = self._group_values(self.param_groups[first], first)
-            self._call("pride_optimizer_add", self._handle,
+            self._ranks.call("pride_optimizer_add", self._handle,
                        library.make_layout(*parts_of(new)), c.byref(values), 1)
         except BaseException:
             del self.param_groups[first:]
@@ -245,7 +215,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._first_rates.append(self._first_rate(values))
         self._adopt(new)
         self._matrices.is_said = False
-        self._matrices.say(self._world)
+        self._matrices.say(self._ranks.world)
         self._checks_left = max(1, self._checks_left)  # ranks compare the new gradients, too
 
     def last_round(self) -> Optional[Dict[str, Any]]:
@@ -265,8 +235,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """Copies rank 0's parameters to all ranks. Collective. With a coordinator: overwrites the
         parameters with the run's, at the open round."""
         self._usable()
-        self._agree("broadcast_parameters", self._table.fill)
-        self._call("pride_optimizer_broadcast", self._handle, None)
+        self._ranks.agree("broadcast_parameters", self._table.fill)
+        self._ranks.call("pride_optimizer_broadcast", self._handle, None)
         self._table.written()
 
     @without_frames
@@ -278,14 +248,14 @@ class Optimizer(Construction, torch.optim.Optimizer):
             InvalidArgument: on all ranks, naming the ranks whose parameters differ from rank 0's.
         """
         self._usable()
-        rows = self._agree("check_replicas", lambda: model is None or of_type(
+        rows = self._ranks.agree("check_replicas", lambda: model is None or of_type(
             "check_replicas: model", model, torch.nn.Module), self._hashes)
-        self._same(rows, 0, "parameters", self._local_of)
-        self._same(rows, 1, "parameters", self._node_of)
+        self._ranks.same(rows, 0, "parameters", self._ranks.local_of)
+        self._ranks.same(rows, 1, "parameters", self._ranks.node_of)
         self._check_model(model)
-        if not self._nodes:
+        if not self._ranks.nodes:
             return rows[0][2]
-        return digest(repr([rows[r][2] for r in self._nodes.first]).encode())
+        return digest(repr([rows[r][2] for r in self._ranks.nodes.first]).encode())
 
     def traffic(self) -> Dict[str, Any]:
         """Bytes of this rank (or virtual worker 0) in all steps so far, and in the last step.
@@ -324,7 +294,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         library.call("pride_optimizer_memory", self._handle, c.byref(use))
         return dict(state=use.state, masters=use.masters, frames=use.frames, scratch=use.scratch,
                     copies=self._table.copied_bytes() + (
-                        self._nodes.copied_bytes() if self._nodes else 0))
+                        self._ranks.nodes.copied_bytes() if self._ranks.nodes else 0))
 
     def to_common(self) -> None:
         """With local steps: sets the model to the common parameters, to evaluate or save.
@@ -343,13 +313,13 @@ class Optimizer(Construction, torch.optim.Optimizer):
     @locked
     def _replace_parameters(self, which):
         self._usable()
-        if self._running:
+        if self._ranks.in_step:
             raise InvalidArgument(f"pride: to_{which}() between backward and step() with "
                                   "overlap=True; call it after step()")
         if library.lib.pride_optimizer_period(self._handle) > 1:
             self._table.fill()
             self._send_frozen()
-            self._call(f"pride_optimizer_to_{which}", self._handle, None)
+            self._ranks.call(f"pride_optimizer_to_{which}", self._handle, None)
             self._table.written(self._frozen)
             self._holds_common = which == "common"
 
@@ -377,7 +347,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         workers it is the state of all workers. With ``overlap``, after an exception that ended
         backward, it ends the step that had begun.
         """
-        if self._running:
+        if self._ranks.in_step:
             self._leave_backward()
         made = _state.state_dict(self)
         self._saved_alone = self._saved_alone or _state.lacks_others(self)
@@ -413,33 +383,18 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._usable()
         _state.consolidate(self, to)
 
-    def _begin_copy(self):
-        _load.begin_copy(self)
-
-    def __getstate__(self):
-        return _load.pickled(self)
-
-    def __setstate__(self, state):
-        _load.unpickle(self, state)
-
-    def __deepcopy__(self, memo):
-        made = self.__class__.__new__(self.__class__)
-        memo[id(self)] = made
-        _load.unpickle(made, copy.deepcopy(_load.pickled(self, False), memo))
-        made._settings.update({name: self._settings.get(name) for name in _load._GROUPS})
-        return made
-
     def close(self) -> None:
         """Ends the optimizer's threads and connections. At exit the interpreter calls it."""
-        self._abandon("the optimizer was closed in the middle of a step")
+        self._native.abandon("the optimizer was closed in the middle of a step")
         self._hooks.remove()
         handle, self._handle = self._handle, None
+        self._native.set_optimizer(None, None)
         if handle is not None:
-            self._broken = self._broken or "the optimizer is closed"
+            self._ranks.broken = self._ranks.broken or "the optimizer is closed"
             for entry in self.state.values():  # views that a caller holds keep their memory
                 entry.clear()
             handle.close()
-            if self._voters is not self._world:
-                self._voters.close()
-            if not isinstance(self._world, MpiWorld):
-                self._world.close()
+            if self._ranks.voters is not self._ranks.world:
+                self._ranks.voters.close()
+            if not isinstance(self._ranks.world, MpiWorld):
+                self._ranks.world.close()

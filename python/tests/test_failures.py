@@ -278,7 +278,7 @@ def default_timeouts():
     for arguments in ({}, {"process_group": group}, {"timeout": 50},
                       {"timeout": datetime.timedelta(minutes=2, seconds=1)}):
         optimizer = pride.DistributedLion(model.parameters(), **arguments)
-        found.append(optimizer._world.timeout.total_seconds())
+        found.append(optimizer._ranks.world.timeout.total_seconds())
         optimizer.close()
     return found
 
@@ -290,7 +290,7 @@ def test_the_default_timeout_is_the_groups(world):
 def test_the_default_timeout_of_one_rank_and_what_is_no_timeout():
     params = [models.parameter(1, 4)]
     optimizer = pride.DistributedLion(params)
-    assert optimizer._world.timeout.total_seconds() == 300
+    assert optimizer._ranks.world.timeout.total_seconds() == 300
     optimizer.close()
     for bad in (0, -1.0, float("nan"), float("inf"), "300", True, datetime.timedelta(0)):
         with pytest.raises(pride.InvalidArgument, match="timeout = .*above 0 and at most 1e9 seconds"):
@@ -351,12 +351,12 @@ def test_the_network_is_named_once_on_rank_0(capsys, monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
     world = FakeWorld(0)
     with pytest.warns(UserWarning) as warned:
-        pride._world.report_network(world)
+        pride._network.report_network(world)
     assert world.asked == [("pride_comm_network", b"eth0")]
     assert capsys.readouterr().err == "pride: network: eth0\n"
     assert [str(w.message).split(";")[0] for w in warned] == [
         "pride: eth1 is faster", "pride: lo is none"]
-    pride._world.report_network(FakeWorld(1))
+    pride._network.report_network(FakeWorld(1))
     assert capsys.readouterr().err == ""
 
 
@@ -364,7 +364,7 @@ def networks():
     """On one machine nothing is said; each rank names an address of its own."""
     first = pride.DistributedLion(models.mlp().parameters())
     first.close()
-    address = pride._world._gloo_address()
+    address = pride._network._gloo_address()
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as own:
         own.bind((address, 0))
     return address

@@ -13,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import models
 import pride
-from pride import _steps
 
 LATE = 5  # the step in which it begins
 
@@ -24,49 +23,43 @@ def average(parameters):
         p.grad /= dist.get_world_size()
 
 
-def late_averaging(kind, n_nodes=0, **arguments):
+def late_averaging(kind, n_nodes=0, late=LATE, **arguments):
     """(step of the refusal, its text, whether that step changed parameters)."""
     if n_nodes:
         groups = [dist.new_group([2 * i, 2 * i + 1]) for i in range(n_nodes)]
         arguments["node_group"] = groups[dist.get_rank() // 2]
-    rare, _steps._RARE = _steps._RARE, 4
     model, optimizer = models.make(model=models.mlp(), **arguments)
     used = model
     join = pride.join(optimizer) if kind == "join" else contextlib.nullcontext()
     try:
         with join:
-            for step in range(12):
-                if step == LATE and kind in ("ddp", "join"):
+            for step in range(late + 7):
+                if step == late and kind in ("ddp", "join"):
                     used = DistributedDataParallel(model)
                 optimizer.zero_grad()
-                models.backward(used, step, 0 if kind == "data" and step >= LATE else None)
-                if step >= LATE and kind == "by hand":
+                models.backward(used, step, 0 if kind == "data" and step >= late else None)
+                if step >= late and kind == "by hand":
                     average(model.parameters())
                 before = models.bits(model.parameters())
-                try:
-                    optimizer.step()
-                except pride.InvalidArgument as error:
-                    return step, str(error), models.bits(model.parameters()) != before
+                optimizer.step()
+    except pride.InvalidArgument as error:
+        return step, str(error), models.bits(model.parameters()) != before
     finally:
-        _steps._RARE = rare
         optimizer.close()
     return None
 
 
-@pytest.mark.parametrize("kind", ["ddp", "by hand", "data", "join"])
-def test_averaging_that_comes_back_is_refused_in_its_third_step(world, kind):
-    for step, text, changed in world(2).run(late_averaging, kind):
-        assert step == LATE + 2 and "averaged already" in text and not changed
+@pytest.mark.parametrize("kind, overlap", [
+    ("ddp", False), ("by hand", False), ("data", False), ("join", False), ("data", True)])
+@pytest.mark.parametrize("late", [LATE, 50])
+def test_averaging_that_comes_back_is_refused_in_its_third_step(world, kind, overlap, late):
+    for step, text, changed in world(2).run(late_averaging, kind, late=late, overlap=overlap):
+        assert step == late + 2 and "averaged already" in text and not changed
 
 
 def test_averaging_that_comes_back_among_nodes(world):
     for step, text, changed in world(4).run(late_averaging, "by hand", n_nodes=2):
         assert step == LATE + 2 and "averaged already" in text and not changed
-
-
-def test_with_overlap_equal_gradients_are_refused_in_the_third_step_that_is_compared(world):
-    for step, text, changed in world(2).run(late_averaging, "data", overlap=True):
-        assert step == 10 and "averaged already" in text and not changed
 
 
 def test_equal_gradients_may_be_allowed_and_one_rank_has_none(world):
@@ -100,16 +93,12 @@ def test_gradients_of_which_some_are_equal_are_no_alarm(world, which):
 
 def equal_now_and_then(overlap, n_equal=2):
     """Training in which ranks have equal batches in steps in a row, and then not."""
-    rare, _steps._RARE = _steps._RARE, 4
-    try:
-        model, optimizer = models.make(model=models.mlp(), overlap=overlap)
-        for step in range(24):
-            optimizer.zero_grad()
-            models.backward(model, step, 0 if step % 8 < n_equal and step >= 8 else None)
-            optimizer.step()
-        return models.ended(model, optimizer)
-    finally:
-        _steps._RARE = rare
+    model, optimizer = models.make(model=models.mlp(), overlap=overlap)
+    for step in range(24):
+        optimizer.zero_grad()
+        models.backward(model, step, 0 if step % 8 < n_equal and step >= 8 else None)
+        optimizer.step()
+    return models.ended(model, optimizer)
 
 
 @pytest.mark.parametrize("overlap", [False, True])

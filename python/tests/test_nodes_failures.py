@@ -109,7 +109,7 @@ def interrupted():
     if dist.get_rank() == 2:
         def interrupt():
             raise KeyboardInterrupt
-        optimizer._nodes._share_results = interrupt
+        optimizer._ranks.nodes._share_results = interrupt
         with pytest.raises(KeyboardInterrupt):
             train(model, optimizer, 1, 1)
     train(model, optimizer, 2, 1)

@@ -27,7 +27,7 @@ def subgroup():
             make(process_group=group)
         return str(caught.value)
     model, optimizer = make(process_group=group)
-    assert optimizer._world.size == 2
+    assert optimizer._ranks.world.size == 2
     models.train(model, optimizer, 3)
     return ended(model, optimizer)
 

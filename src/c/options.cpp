@@ -34,6 +34,16 @@ pride_options whole(const pride_options& given) {
   return all;
 }
 
+std::function<void()> before_apply_of(pride_before_apply function, void* user) {
+  if (function == nullptr) return nullptr;
+  return [function, user] {
+    char why[1024] = "";
+    if (function(user, why, sizeof why) == 0) return;
+    why[sizeof why - 1] = '\0';
+    throw CommError(why);
+  };
+}
+
 }  // namespace
 
 ParamGroup group_of(const pride_group& v) {
@@ -72,6 +82,7 @@ OptimizerOptions options_of(const pride_options& given_options, int world) {
   if (o.device != nullptr) options.device = o.device->device;
   options.orthogonalise = orthogonalise_of(o.orthogonalise, o.orthogonalise_user);
   options.sum_of_parts = sum_of(o.sum_of_parts, o.sum_of_parts_user);
+  options.before_apply = before_apply_of(o.before_apply, o.before_apply_user);
   if (o.node_of_rank != nullptr) {
     if (o.virtual_workers > 0) world = o.virtual_workers;
     options.nodes = Nodes(std::span(o.node_of_rank, static_cast<std::size_t>(world)));
@@ -104,6 +115,8 @@ void pride_options_init(pride_options* options, uint32_t struct_size) {
                              .orthogonalise = nullptr,
                              .orthogonalise_user = nullptr,
                              .sum_of_parts = nullptr,
-                             .sum_of_parts_user = nullptr};
+                             .sum_of_parts_user = nullptr,
+                             .before_apply = nullptr,
+                             .before_apply_user = nullptr};
   std::memcpy(options, &all, std::min<std::size_t>(struct_size, sizeof all));
 }

@@ -77,6 +77,7 @@ void Optimizer::Impl::connect() {
   }
   pipeline = std::make_unique<Pipeline>(comms, caller, *method, buckets, options.nodes,
                                         options.overlap, space, options.sum_of_parts);
+  pipeline->before_apply(options.before_apply);
 }
 
 // Returns the vote weights of all ranks.

@@ -76,6 +76,7 @@ void Pipeline::begin(StepContext& ctx, View params, GradientView grads, bool hol
   hold_ = hold;
   clip_ = clip;
   grad_norm_ = 0;
+  permitted_ = before_apply_ == nullptr;
   separate_ = delay_ == 0 && (overlap_ || hold || !space_.is_host());
   timing_ = {};
   window_ = separate_ && !hold ? buckets_at_once() : buckets_.size();
@@ -228,7 +229,15 @@ void Pipeline::keep_error(std::exception_ptr error) {
   if (!error_) error_ = std::move(error);
 }
 
+void Pipeline::permit() {
+  if (permitted_) return;
+  const Stopwatch watch(timing_.exchange_s);
+  before_apply_();
+  permitted_ = true;
+}
+
 void Pipeline::apply(std::size_t bucket) {
+  permit();
   applied_ = true;
   const Stopwatch watch(timing_.apply_s);
   const Flight& flight = flight_of(bucket);

@@ -57,6 +57,11 @@ class Pipeline {
   using KeepResults = std::function<void(const Flight& flight)>;
   void keep_results(KeepResults keep) { keep_results_ = std::move(keep); }
 
+  // From now on called once in a step that applies something, on the thread of finish(), before the
+  // first apply (with a delay, before results are adopted). Later buckets are exchanged meanwhile.
+  // An exception from it ends the step.
+  void before_apply(std::function<void()> call) { before_apply_ = std::move(call); }
+
   // The gradient of a tensor is complete. Call it before submit() of its buckets.
   void tensor_ready(std::size_t tensor);
 
@@ -125,6 +130,7 @@ class Pipeline {
   bool sends_late(std::size_t bucket) const;
   void encode(std::size_t bucket);
   void exchange(Lane& lane, std::size_t bucket);
+  void permit();
   void apply(std::size_t bucket);
   std::optional<NonFinite> run_step();
   std::optional<NonFinite> run_in_order();
@@ -152,6 +158,7 @@ class Pipeline {
   const std::int64_t delay_;
   const SumOfParts sum_of_parts_;
   KeepResults keep_results_;
+  std::function<void()> before_apply_;
 
   // of the current step
   StepContext* ctx_ = nullptr;
@@ -160,7 +167,8 @@ class Pipeline {
   GradientView grads_;
   bool hold_ = false;
   double clip_ = 0, grad_norm_ = 0;
-  bool separate_ = false;  // a flight for each bucket in flight, else one for all
+  bool permitted_ = false;  // before_apply_ has returned
+  bool separate_ = false;   // a flight for each bucket in flight, else one for all
   std::size_t frame_bytes_ = kFrameBytes;
   std::size_t window_ = 1;  // buckets that are encoded and not yet applied, at most
   std::vector<char> encoded_;

@@ -46,6 +46,7 @@ void Pipeline::run_late() {
     exchange(lanes_.front(), b);
     done_[b] = 1;
   }
+  permit();
   if (!sent_.empty() && sent_.front()->ctx.step + delay_ <= ctx_->step) {
     arrive(*sent_.front());
     sent_.pop_front();

@@ -189,6 +189,7 @@ void RunWorker::Impl::exchange_and_apply(StepTimes& times) {
     is_whole = false;
   }
   if (results == Central::Results::kNothing) return;
+  if (options.before_apply) options.before_apply();
   const Stopwatch watch(times.apply_s);
   applied = true;
   for (std::size_t b = 0; b < buckets.size(); ++b) {

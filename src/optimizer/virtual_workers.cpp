@@ -34,6 +34,8 @@ VirtualWorkers::Impl::Impl(Layout the_layout, OptimizerOptions the_options,
   PRIDE_CHECK(!options.sum_of_parts,
               "optimizer: sum_of_parts is not supported with virtual workers, which need the whole "
               "model");
+  PRIDE_CHECK(!options.before_apply,
+              "optimizer: before_apply is not supported with virtual workers");
   std::vector<std::int64_t> given(asked.weights.begin(), asked.weights.end());
   given.resize(static_cast<std::size_t>(world), options.vote_weight);
   weights = vote_weights(options.method, method->protocol({.voters = world}), options.nodes, given);

@@ -106,6 +106,8 @@ static void print_options(void) {
   MEMBER(pride_options, orthogonalise_user);
   MEMBER(pride_options, sum_of_parts);
   MEMBER(pride_options, sum_of_parts_user);
+  MEMBER(pride_options, before_apply);
+  MEMBER(pride_options, before_apply_user);
   STRUCT(pride_memory_use);
   MEMBER(pride_memory_use, state);
   MEMBER(pride_memory_use, masters);

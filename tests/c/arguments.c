@@ -216,6 +216,33 @@ static void fail_to_sum(pride_comm* comm, const pride_layout* layout) {
   pride_optimizer_destroy(optimizer);
 }
 
+static int no_agreement(void* calls, char* why, uint64_t size) {
+  ++*(int*)calls;
+  snprintf(why, (size_t)size, "no agreement");
+  return *(int*)calls > 1;
+}
+
+static void refuse_to_apply(pride_comm* comm, const pride_layout* layout) {
+  int calls = 0;
+  pride_options options;
+  pride_options_init(&options, sizeof options);
+  options.before_apply = no_agreement;
+  options.before_apply_user = &calls;
+  pride_optimizer* optimizer = NULL;
+  CHECK_OK(pride_optimizer_create(comm, layout, &options, &optimizer));
+  float params[kFlat] = {0}, before[kFlat], grads[kFlat] = {0};
+  fill_grads(layout, 0, 0, grads);
+  const pride_array p = array_of(params, kFlat, PRIDE_FLOAT32);
+  const pride_array g = array_of(grads, kFlat, PRIDE_FLOAT32);
+  CHECK_OK(pride_optimizer_step(optimizer, &p, &g, NULL, NULL));
+  memcpy(before, params, sizeof params);
+  CHECK_FAILS(PRIDE_COMM_ERROR, "no agreement",
+              pride_optimizer_step(optimizer, &p, &g, NULL, NULL));
+  CHECK(memcmp(before, params, sizeof params) == 0);
+  CHECK_EQUAL(2, calls);
+  pride_optimizer_destroy(optimizer);
+}
+
 static void refuse_in_a_world(pride_comm* comm, void* unused) {
   (void)unused;
   refuse_comms(comm);
@@ -240,4 +267,14 @@ static void refuse_in_a_world(pride_comm* comm, void* unused) {
   pride_layout_destroy(layout);
 }
 
-void test_arguments(void) { in_threads(1, refuse_in_a_world, NULL); }
+static void refuse_agreement(pride_comm* comm, void* unused) {
+  (void)unused;
+  pride_layout* layout = make_layout();
+  refuse_to_apply(comm, layout);
+  pride_layout_destroy(layout);
+}
+
+void test_arguments(void) {
+  in_threads(1, refuse_in_a_world, NULL);
+  in_threads(1, refuse_agreement, NULL);
+}

@@ -19,6 +19,9 @@ typedef struct pride_group {
  * the reason in `why`: at most `size` bytes with NUL. */
 typedef int (*pride_sum_of_parts)(void* user, double* values, uint64_t n, char* why, uint64_t size);
 
+/* Returns 0; on failure not 0, with the reason in `why`, as above. */
+typedef int (*pride_before_apply)(void* user, char* why, uint64_t size);
+
 /* pride_options_init() fills in the defaults, also of `method` and `groups`. */
 typedef struct pride_options {
   uint32_t struct_size;
@@ -55,6 +58,13 @@ typedef struct pride_options {
    * then skip the step, or clip it by the norm of all. Since PRIDE_C_VERSION 6. */
   pride_sum_of_parts sum_of_parts;
   void* sum_of_parts_user;
+  /* NULL, or called once in each step, on a thread of pride_optimizer_finish(), before anything is
+   * applied, while buckets are exchanged: there the caller can wait for an agreement of its own
+   * between ranks. Not called if a gradient is not finite and so nothing is applied. If it fails,
+   * the step ends with PRIDE_COMM_ERROR on all ranks and has changed no parameter. Not with virtual
+   * workers. Since PRIDE_C_VERSION 11. */
+  pride_before_apply before_apply;
+  void* before_apply_user;
 } pride_options;
 
 /* `struct_size`: the caller's sizeof(pride_options). */

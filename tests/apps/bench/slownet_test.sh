@@ -63,7 +63,27 @@ if command -v mpirun >/dev/null; then
   expect "hosts under mpirun" 2 "$(sort -u "$work/out" | wc -l)"
 fi
 
-for wrong in '-n 0' '-n 3 --hosts 2' '-r 1parsec' '-r 10' '-r 1GB' '-r 0100bit' '--burst x' '--counters /no/such/folder/file' '-l ssh' '--no-such 1'; do
+# a connection takes a round trip
+if [ -w /dev/net/tun ]; then
+  cat >"$work/connect.py" <<'TEXT'
+import os, socket, time
+address = os.environ["MASTER_ADDR"], 29401
+if os.environ["RANK"] == "0":
+    socket.create_server(address).accept()[0].recv(1)
+while os.environ["RANK"] == "1":
+    try:
+        begun = time.monotonic()
+        with socket.create_connection(address):
+            print(time.monotonic() - begun >= 0.06)
+        break
+    except ConnectionRefusedError:  # not yet there
+        pass
+TEXT
+  "$slownet" -n 2 -r none --delay 30 -l env -- python3 "$work/connect.py" >"$work/out" 2>"$work/error" || true
+  expect "connections over 60 ms" True "$(cat "$work/out")"
+fi
+
+for wrong in '-n 0' '-n 3 --hosts 2' '-r 1parsec' '-r 10' '-r 1GB' '-r 0100bit' '--burst x' '--delay x' '--counters /no/such/folder/file' '-l ssh' '--no-such 1'; do
   status=0
   # shellcheck disable=SC2086
   "$slownet" $wrong -- true 2>"$work/error" || status=$?

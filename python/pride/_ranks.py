@@ -3,14 +3,7 @@
 import contextlib
 import ctypes as c
 import functools
-import hashlib
-import os
-import struct
 
-import torch
-
-from . import _device
-from . import _library as library
 from ._world import listed
 from .errors import CommError, Error, InvalidArgument, NonFiniteGradient, without_frames
 
@@ -19,6 +12,7 @@ _OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broad
                "construct with node_group")
 _STEP, _ENDED = _OPERATIONS.index("step"), _OPERATIONS.index("end of join")
 _ROW = 12  # numbers per rank and operation
+_REFUSES, BEGINS = 1, 2  # states of a rank: it refuses; it has begun the step already
 _TEXT = 1024  # bytes of a refusal's reason
 
 
@@ -39,64 +33,96 @@ def locked(method):
     return call
 
 
-def digest(data):
-    return struct.unpack("<Q", hashlib.blake2b(data, digest_size=8).digest())[0]
+class _Row:
+    """A row on its way. ``with row:`` an error while ranks compare rows ends the optimizer on all of
+    them if one of them has begun the step: its momentum has changed."""
+
+    def __init__(self, ranks, operation, problem, wait, begins=False):
+        self._ranks, self.operation, self.problem, self.wait = ranks, operation, problem, wait
+        self.begins = begins  # this rank begins the step
+        self.ends = begins or ranks.in_step  # some rank has
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, problem, _):
+        if problem is not None and self.ends:
+            self._ranks.step.end(str(problem) or kind.__name__)
 
 
-class Agreement:
-    """A mixin of Optimizer.
+class Ranks:
+    """The ranks of an optimizer: what they agree on, and how they fail.
 
-    All ranks agree over `_world`. Votes run over `_voters`: the same ranks, or with nodes the
+    All ranks agree over `world`. Votes run over `voters`: the same ranks, or with nodes the
     same-local-rank peers.
     """
 
-    def _agree(self, operation, prepare=None, values=None):
+    def __init__(self):
+        self.step = None  # the NativeStep, which a failure ends
+        self.world = self.voters = self.nodes = None
+        self.operation = None  # the last on which ranks agreed
+        self.in_step = False   # a step has begun and has not ended
+        self.broken = None     # why the optimizer is of no more use
+
+    def agree(self, operation, prepare=None, values=None):
         """Exchanges a row of numbers before an operation. Returns the rows of all ranks: the
-        operation, whether the rank refuses it, and its values.
+        operation, the rank's state, and its values.
 
         It calls ``prepare``, then ``values``, which returns the numbers. If one of them raises on a
         rank, all ranks raise its text.
         """
-        if self._running:
+        if self.in_step:
             text = (f"{operation}() between backward and step() with overlap=True; call it after "
                     "step()")
-            self._abandon(text)
+            self.step.end(text)
             raise InvalidArgument(f"pride: {text}")
-        self._operation = operation
-        problem, numbers = None, []
+        with self.send(operation, prepare, values) as row:
+            return self.rows(row)
+
+    def send(self, operation, prepare=None, values=None, begins=lambda: False):
+        """Sends this rank's row. ``begins()``: whether it goes on without waiting for the others'."""
+        self.operation = operation
+        problem, numbers, state = None, [], 0
         try:
             if prepare is not None:
                 prepare()
             if values is not None:
                 numbers = values()
+            state = BEGINS if begins() else 0
         except BaseException as error:  # Ctrl-C, too: the others wait
-            problem = error
-        row = [_OPERATIONS.index(operation), int(problem is not None), *numbers]
-        row += [0] * (_ROW - len(row))
-        if self._world.size == 1:
-            if problem:
-                raise problem
-            return [row]
-        rows = [list(each) for each in self._all_gather((c.c_uint64 * _ROW)(*row))]
+            problem, state = error, _REFUSES
+        numbers = [_OPERATIONS.index(operation), state, *numbers]
+        numbers += [0] * (_ROW - len(numbers))
+        if self.world.size > 1:
+            with self.failures(self.world):
+                return _Row(self, operation, problem, self.world.all_gather(
+                    (c.c_uint64 * _ROW)(*numbers)), state == BEGINS)
+        return _Row(self, operation, problem, lambda _: [numbers])
+
+    def rows(self, row):
+        """The rows of all ranks, in rank order."""
+        with self.failures(self.world):
+            rows = list(map(list, row.wait(self.in_step)))
+        row.ends = any(each[1] == BEGINS for each in rows)
         if len({r[0] for r in rows}) > 1 and not {r[0] for r in rows} <= {_STEP, _ENDED}:
             self._raise_other_operations(rows)
-        bad = [r for r, other in enumerate(rows) if other[1]]
+        bad = [r for r, other in enumerate(rows) if other[1] == _REFUSES]
+        if bad and self.world.size == 1:
+            raise row.problem
         if bad:
-            text = f"{type(problem).__name__}: {problem}" if problem else ""
-            every = self._all_gather(c.create_string_buffer(
+            text = f"{type(row.problem).__name__}: {row.problem}" if row.problem else ""
+            every = self.all_gather(c.create_string_buffer(
                 text.encode("utf-8", "replace")[:_TEXT - 1], _TEXT))
-            if problem:
-                raise problem
-            raise InvalidArgument(f"pride: rank {bad[0]} refuses {operation}: "
+            if row.problem:
+                raise row.problem
+            raise InvalidArgument(f"pride: rank {bad[0]} refuses {row.operation}: "
                                   + every[bad[0]].value.decode("utf-8", "replace"))
         return rows
 
-    def _all_gather(self, mine):
+    def all_gather(self, mine):
         """Gathers this ctypes object from every rank, in rank order."""
-        every = (type(mine) * self._world.size)()
-        self._call("pride_comm_all_gather", self._world.handle, c.byref(mine), c.sizeof(mine),
-                   every, world=self._world)
-        return list(every)
+        with self.failures(self.world):
+            return self.world.all_gather(mine)(self.in_step)
 
     def _raise_other_operations(self, rows):
         calls = [f"rank {r}: {_OPERATIONS[row[0]] if row[0] < len(_OPERATIONS) else '?'}()"
@@ -105,19 +131,15 @@ class Agreement:
                               + ", ".join(calls) + "); each is to be called by all ranks, in the "
                               "same order")
 
-    def _local_of(self, rank):
+    def local_of(self, rank):
         """The local rank of a rank. Same-local-rank peers vote on the same tensors."""
-        return self._nodes.local_of[rank] if self._nodes else 0
+        return self.nodes.local_of[rank] if self.nodes else 0
 
-    def _node_of(self, rank):
+    def node_of(self, rank):
         """The rank's number in saved states: that of its node, or without nodes its own."""
-        return self._nodes.node_of[rank] if self._nodes else rank
+        return self.nodes.node_of[rank] if self.nodes else rank
 
-    def _of_node(self):
-        """All slots of the node, or of this rank without nodes."""
-        return self._nodes.slots if self._nodes else self._slots
-
-    def _same(self, rows, column, what, among=lambda _: 0):
+    def same(self, rows, column, what, among=lambda _: 0):
         """Raises InvalidArgument if a value differs between ranks with equal `among(rank)`. Ranks
         at the end of pride.join() are not compared."""
         others = self._others(rows, column, among)
@@ -134,46 +156,46 @@ class Agreement:
         return [(r, first[among(r)]) for r in working(rows)
                 if rows[r][2 + column] != rows[first[among(r)]][2 + column]]
 
-    def _differing(self, hashes):
+    def differing(self, hashes):
         """The indices of the hashes that are not equal on all ranks. Collective."""
-        every = self._all_gather((c.c_uint64 * len(hashes))(*hashes))
+        every = self.all_gather((c.c_uint64 * len(hashes))(*hashes))
         return [i for i in range(len(hashes)) if len({each[i] for each in every}) > 1]
 
-    def _call(self, name, *arguments, world=None):
-        world = world or self._voters
-        with self._failures(world):
+    def call(self, name, *arguments, world=None):
+        world = world or self.voters
+        with self.failures(world):
             return world.call(name, *arguments)
 
-    def _fail(self, reason):
+    def fail(self, reason):
         """Fails the worlds of this optimizer."""
-        self._world.fail(reason)
-        if self._voters is not self._world and self._voters is not None:
-            self._voters.fail(reason)
+        self.world.fail(reason)
+        if self.voters is not self.world and self.voters is not None:
+            self.voters.fail(reason)
 
     @contextlib.contextmanager
-    def _failures(self, world=None):
+    def failures(self, world=None):
         """If a collective call fails, adds the silent ranks to the text and marks the optimizer as
         broken."""
-        world = world or self._voters
+        world = world or self.voters
         try:
             yield
         except NonFiniteGradient as error:
-            if self._nodes:  # other ranks of the node wait for this rank's tensors
-                self._broken = str(error)
-                self._fail(str(error))
+            if self.nodes:  # other ranks of the node wait for this rank's tensors
+                self.broken = str(error)
+                self.fail(str(error))
             raise
         except CommError as error:
             world.reraise_interrupt()
             text = str(error)
-            if not self._broken:
+            if not self.broken:
                 silence = world.silence()
                 text += silence
-                if silence.endswith("life") and self._operation == "step":
-                    done = library.lib.pride_optimizer_steps_done(self._handle)
-                    text += f" in step {done + 1}, the first without them" + self._advice(text)
-            self._broken = text
-            if self._nodes:
-                self._fail(text)
+                if silence.endswith("life") and self.operation == "step":
+                    text += (f" in step {self.step.steps_done() + 1}, the first without them" +
+                             self._advice(text))
+            self.broken = text
+            if self.nodes:
+                self.fail(text)
             raise CommError(text) from None
         except Error:
             world.reraise_interrupt()
@@ -186,25 +208,5 @@ class Agreement:
             advice = (". If they evaluate or save for longer: give the optimizer a larger timeout=. "
                       "If they call step() of several optimizers in another order: all ranks need "
                       "the same order")
-        return advice if self._nodes else advice + (
+        return advice if self.nodes else advice + (
             ". If their data have ended: the loop belongs in `with pride.join(optimizer):`")
-
-    def _usable(self):
-        if self._pid != os.getpid():
-            raise Error(f"pride: this optimizer belongs to process {self._pid}, which forked this "
-                        f"one ({os.getpid()}): make it after the fork")
-        if self._broken:
-            raise CommError(f"pride: no further steps: {self._broken}")
-        if _device.is_capturing():
-            text = ("during the capture of a CUDA graph: the exchange with other ranks cannot be "
-                    "part of a graph. Capture forward and backward, with overlap=False, and call "
-                    "step() after each replay")
-            self._abandon(text)  # a step that began in an earlier backward
-            raise InvalidArgument(f"pride: {text}")
-        if self._handle is None:
-            self._begin_copy()
-        group = torch.distributed
-        if (self._world.size == 1 and self._settings["process_group"] is None and
-                group.is_available() and group.is_initialized() and group.get_world_size() > 1):
-            raise InvalidArgument("pride: this optimizer was made before init_process_group() and "
-                                  "works alone: make it afterwards")
