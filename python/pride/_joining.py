@@ -182,18 +182,20 @@ class Joining:
             self._usable()
             with torch.no_grad():
                 row = self._ranks.send("end of join", self._prepare)
-                with self._lock, row:
-                    rows = self._ranks.rows(row)
-                    if not any(each[0] != rows[self._ranks.world.rank][0] for each in rows):
-                        return
-                    checked = self._checks_left > 0
-                    if self._begins(rows, None, checked, unused, [None] * len(unused)):
+                with self._lock:
+                    with row:
+                        rows = self._ranks.rows(row)
+                        if not any(each[0] != rows[self._ranks.world.rank][0] for each in rows):
+                            return
+                        checked = self._checks_left > 0
+                        if not self._begins(rows, None, checked, unused, [None] * len(unused)):
+                            continue
                         self._native.begin(scaled=self._scaled)
-                        with self._native.all_fail():
-                            self._hand_over([None] * len(unused), unused)
-                        interrupt = self._finish()
-                        if interrupt is not None:
-                            raise interrupt
+                    with self._native.all_fail():
+                        self._hand_over([None] * len(unused), unused)
+                    interrupt = self._finish()  # its errors are those of all ranks
+                if interrupt is not None:
+                    raise interrupt
 
     def _follow(self, source):
         """Ranks without data adopt the hyper-parameters of a rank that continues."""

@@ -131,10 +131,10 @@ class NativeStep:
                 if report.step >= 0:  # it has ended, and the status is lost
                     status = library.OK
         self._ranks.in_step, self.handed, self.held, self._held_params = False, {}, {}, []
+        if interrupt is not None and (failure is not None or status != library.OK):
+            raise interrupt
         if failure is not None:
             raise failure
-        if interrupt is not None and status != library.OK:
-            raise interrupt
         library.check(status)
         return report, interrupt
 

@@ -125,7 +125,7 @@ class Steps(Joining):
                 agree()  # raises what a row says, which may be the reason of the failure
             if failure is not None:
                 raise failure
-        self._native.give_permission()
+            self._native.give_permission()
 
     def _gradients(self, unused, handed=None):
         """Slot.gradient() of each parameter; None if it is unused or handed over already."""

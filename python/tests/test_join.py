@@ -71,6 +71,27 @@ def test_gradients_that_are_equal_on_all_ranks_with_data_are_refused(world):
         assert kind is pride.InvalidArgument and "equal, bit for bit" in text
 
 
+def not_finite_and_on():
+    """A gradient that is not finite, while rank 1 has no data; then all load a state and go on."""
+    model, optimizer = make()
+    saved, rank = optimizer.state_dict(), dist.get_rank()
+    with pytest.raises(pride.NonFiniteGradient):
+        with pride.join(optimizer):
+            for step in range(3 if rank else 6):
+                optimizer.zero_grad(set_to_none=True)
+                models.backward(model, step)
+                if step == 4:
+                    model[0].weight.grad[0, 0] = float("nan")
+                optimizer.step()
+    optimizer.load_state_dict(saved)
+    models.train(model, optimizer, 2)
+    return ended(model, optimizer)
+
+
+def test_a_gradient_that_is_not_finite_does_not_end_the_optimizer(world):
+    assert len(set(world(2).run(not_finite_and_on))) == 1
+
+
 def with_collective():
     model, optimizer = make()
     with pride.join(optimizer):

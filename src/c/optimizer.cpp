@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "c/handles.h"
+#include "optimizer/agreement.h"
 
 namespace pride::c {
 namespace {
@@ -74,6 +75,7 @@ Gradients grads_of(const pride_optimizer& optimizer, const pride_array* array) {
 Replica& idle(const pride_optimizer* handle) {
   const pride_optimizer& optimizer = given(handle, "optimizer");
   PRIDE_CHECK(!optimizer.finishing.valid(), "optimizer: a step is being finished");
+  PRIDE_CHECK(!optimizer.gradients.begun, "optimizer: a call in the middle of a step");
   return *optimizer.replica;
 }
 
@@ -98,9 +100,13 @@ int pride_optimizer_create(pride_comm* comm, const pride_layout* layout,
     const pride::Layout& tensors = given(layout, "layout").layout;
     auto all = options_of(given(options, "options"), world.size());
     const int workers = virtual_workers_of(*options);
-    PRIDE_CHECK(workers == 0 || world.size() == 1, "optimizer: virtual_workers = ", workers,
-                " on a communicator of size ", world.size(),
-                ", must be 1: one process runs all virtual workers");
+    if (workers != 0 && world.size() > 1) {
+      // the other ranks wait in their constructors
+      pride::check_accepted(world, pride::Call::kConstruct, true);
+      throw pride::InvalidArgument(pride::concat(
+          "optimizer: virtual_workers = ", workers, " on a communicator of size ", world.size(),
+          ", must be 1: one process runs all virtual workers"));
+    }
     const bool on_device = all.device != nullptr;
     std::unique_ptr<pride::Replica> made;
     if (workers == 0) {

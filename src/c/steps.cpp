@@ -66,9 +66,12 @@ ResultFollower& follower_of(const pride_optimizer* optimizer, std::int32_t part,
 // --- A coordinator's worker takes all gradients of a step at once. -------------------------------
 
 void begin(pride_optimizer& optimizer, const Parameters& params, const pride_array* grads) {
-  const auto& tensors = optimizer.replica->layout().tensors();
+  const Layout& layout = optimizer.replica->layout();
+  const auto& tensors = layout.tensors();
   pride_gradients& step = optimizer.gradients;
-  PRIDE_CHECK(!step.begun, "optimizer: begin_step() while a step is on");
+  PRIDE_CHECK(grads == nullptr || grads->n == layout.flat_size(), "optimizer: ",
+              grads == nullptr ? 0 : grads->n, " gradients given, the layout has ",
+              layout.flat_size(), " with padding");
   step = {};
   step.each.resize(tensors.size());
   step.reported.resize(tensors.size(), 0);
@@ -77,26 +80,35 @@ void begin(pride_optimizer& optimizer, const Parameters& params, const pride_arr
   step.begun = true;
 }
 
-void ready(pride_optimizer& optimizer, std::size_t tensor, const ConstTensor& grad) {
+// nullopt: the gradient that begin() was given.
+void ready(pride_optimizer& optimizer, std::size_t tensor,
+           const std::optional<ConstTensor>& grad) {
   pride_gradients& step = optimizer.gradients;
   PRIDE_CHECK(step.begun, "optimizer: gradient_ready() outside a step");
   PRIDE_CHECK(tensor < step.each.size(), "optimizer: gradient_ready() of tensor ", tensor,
               ", the layout has ", step.each.size(), " tensors");
-  PRIDE_CHECK(step.reported[tensor] == 0, "optimizer: tensor '",
-              optimizer.replica->layout().tensors()[tensor].spec.name,
+  const TensorSlot& slot = optimizer.replica->layout().tensors()[tensor];
+  PRIDE_CHECK(step.reported[tensor] == 0, "optimizer: tensor '", slot.spec.name,
               "' reported ready twice in a step");
+  PRIDE_CHECK(grad || step.flat, "optimizer: gradient_ready() was given no gradient of '",
+              slot.spec.name, "', nor was begin_step()");
+  PRIDE_CHECK(!grad || !step.flat || grad->data == nullptr,
+              "optimizer: gradient_ready() was given a gradient of '", slot.spec.name,
+              "', but begin_step() was given all gradients");
   step.reported[tensor] = 1;
-  step.each[tensor] = grad;
+  if (grad) {
+    step.each[tensor] = *grad;
+  } else {
+    const auto* const data = static_cast<const std::byte*>(step.flat->data);
+    step.each[tensor] = {data + slot.offset * size_of(step.flat->dtype), slot.n, step.flat->dtype};
+  }
 }
 
-// The tensor's part of the flat buffer that begin() was given.
-ConstTensor part_of(const pride_optimizer& optimizer, std::size_t tensor) {
-  const auto& tensors = optimizer.replica->layout().tensors();
-  const auto& flat = optimizer.gradients.flat;
-  if (!flat || tensor >= tensors.size()) return {};
-  const TensorSlot& slot = tensors[tensor];
-  return {static_cast<const std::byte*>(flat->data) + slot.offset * size_of(flat->dtype), slot.n,
-          flat->dtype};
+// The coordinator's worker of a handle whose step in parts may have begun; null: another door.
+RunWorker* gathering(const pride_optimizer* optimizer) {
+  PRIDE_CHECK(!given(optimizer, "optimizer").finishing.valid(),
+              "optimizer: a step is being finished");
+  return dynamic_cast<RunWorker*>(optimizer->replica.get());
 }
 
 StepReport finish(pride_optimizer& optimizer) {
@@ -120,6 +132,7 @@ int pride_optimizer_scale_next_step(pride_optimizer* optimizer, const pride_arra
   return guarded([&] {
     pride::Optimizer& all = plain(optimizer, "scale_next_step");
     if (factor == nullptr) return all.scale_next_step(nullptr);
+    PRIDE_CHECK(factor->data != nullptr, "factor: ", factor->n, " values at NULL");
     const pride::ConstTensor value = gradient_of(*optimizer, *factor);
     PRIDE_CHECK(factor->n == 1 && factor->dtype == PRIDE_FLOAT32, "factor: ", factor->n,
                 " values of dtype ", factor->dtype, ", must be one float32");
@@ -162,20 +175,18 @@ int pride_optimizer_begin(pride_optimizer* optimizer, const pride_array* params,
 
 int pride_optimizer_ready(pride_optimizer* optimizer, uint64_t tensor, int32_t unused) {
   return guarded([&] {
-    const pride::ConstTensor none;
-    if (door<pride::RunWorker>(optimizer) != nullptr) {
-      return ready(*optimizer, tensor, unused ? none : part_of(*optimizer, tensor));
-    }
-    pride::Optimizer& all = plain(optimizer, "gradient_ready");
-    unused ? all.gradient_ready(tensor, none) : all.gradient_ready(tensor);
+    std::optional<pride::ConstTensor> grad;
+    if (unused) grad.emplace();
+    if (gathering(optimizer) != nullptr) return ready(*optimizer, tensor, grad);
+    plain(optimizer, "gradient_ready").gradient_ready(tensor, grad);
   });
 }
 
 int pride_optimizer_ready_at(pride_optimizer* optimizer, uint64_t tensor, const pride_array* grad) {
   return guarded([&] {
-    idle(optimizer);
+    const bool gathers = gathering(optimizer) != nullptr;
     const pride::ConstTensor here = gradient_of(*optimizer, given(grad, "grad"));
-    if (door<pride::RunWorker>(optimizer) != nullptr) return ready(*optimizer, tensor, here);
+    if (gathers) return ready(*optimizer, tensor, here);
     plain(optimizer, "gradient_ready").gradient_ready(tensor, here);
   });
 }
@@ -183,10 +194,13 @@ int pride_optimizer_ready_at(pride_optimizer* optimizer, uint64_t tensor, const 
 int pride_optimizer_take_released(pride_optimizer* optimizer, uint64_t* tensors, uint64_t n,
                                   uint64_t* found) {
   return guarded([&] {
-    const std::size_t all = idle(optimizer).layout().tensors().size();
+    gathering(optimizer);
+    const std::size_t all = optimizer->replica->layout().tensors().size();
     PRIDE_CHECK(n >= all, "take_released: room for ", n, " tensors, the layout has ", all);
     std::vector<std::size_t> released;
-    if (auto* const ranks = door<pride::Optimizer>(optimizer)) released = ranks->take_released();
+    if (auto* const ranks = dynamic_cast<pride::Optimizer*>(optimizer->replica.get())) {
+      released = ranks->take_released();
+    }
     given(found, "found") = released.size();
     if (!released.empty()) std::ranges::copy(released, &given(tensors, "tensors"));
   });

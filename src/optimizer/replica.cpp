@@ -74,9 +74,9 @@ std::uint64_t Replica::hash(const Parameters& params) const {
 }
 
 void Replica::read(const Parameters& params, std::span<float> flat) const {
+  PRIDE_CHECK(flat.size() == impl_->layout.flat_size(), "optimizer: read() into ", flat.size(),
+              " floats, the layout has ", impl_->layout.flat_size(), " with padding");
   impl_->with(params, "read", [&](const PlacedParameters& placed) {
-    PRIDE_CHECK(flat.size() == impl_->layout.flat_size(), "optimizer: read() into ", flat.size(),
-                " floats, the layout has ", impl_->layout.flat_size(), " with padding");
     gather(impl_->layout, placed.view(), flat);
   });
 }

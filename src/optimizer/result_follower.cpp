@@ -115,8 +115,8 @@ ResultFollower::Impl::Impl(Optimizer::Impl& all, Layout the_layout)
   step.emplace(*method, buckets, own.space);
   // checks both layouts: a method may synchronise only some tensors, and all ranks must agree
   suffices = results_suffice(*own.method, own.world) && results_suffice(*method, own.world);
-  if (!suffices) return;
   own.followers.push_back(&flights);
+  if (!suffices) return;
   own.pipeline->keep_results(
       [&all](const Flight& flight) { append_results(all.layout, all.ctx, flight, all.results); });
 }
@@ -177,7 +177,7 @@ void ResultFollower::Impl::take(const StepContext& ctx, std::span<const std::byt
   own.space.wait(applied);
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     Flight& flight = flights[b];
-    step->expect(b, ctx, flight);
+    step->make_room(b, ctx, flight);
     for (std::size_t k = 0; k < flight.parts.size(); ++k) {
       auto& down = flight.wires[k].down;
       for (std::size_t j = 0; j < down.size(); ++j) {
@@ -206,7 +206,13 @@ void ResultFollower::Impl::take_frame(const Part& part, std::size_t shard, const
 ResultFollower::ResultFollower(Optimizer& own, Layout layout)
     : impl_(std::make_unique<Impl>(own.impl(), std::move(layout))) {}
 
-ResultFollower::~ResultFollower() { std::erase(impl_->own.followers, &impl_->flights); }
+ResultFollower::~ResultFollower() {
+  Optimizer::Impl& own = impl_->own;
+  std::erase(own.followers, &impl_->flights);
+  if (!own.followers.empty()) return;
+  own.pipeline->keep_results(nullptr);
+  own.results.clear();
+}
 
 bool ResultFollower::suffices() const noexcept { return impl_->suffices; }
 

@@ -114,6 +114,63 @@ TEST(CCoordinator, WorkersHaveTheParametersOfAWorld) {
   EXPECT_EQ(param_hash(layout, late.x.span()), ranks[0].hash);
 }
 
+// The same bits as by whole steps. Until the step ends, nothing else may be called.
+TEST(CCoordinator, StepsInParts) {
+  const Layout layout(testing::kTensors);
+  std::uint64_t hashes[2] = {};
+  for (const bool flat : {false, true}) {
+    TestCoordinator coordinator(layout, core_options());
+    CWorker whole(coordinator, 0);
+    ASSERT_EQ(whole.join(), PRIDE_OK);
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(whole.step(), PRIDE_OK) << pride_last_error();
+    hashes[0] = param_hash(layout, whole.x.span());
+
+    TestCoordinator other(layout, core_options());
+    CWorker parts(other, 0);
+    ASSERT_EQ(parts.join(), PRIDE_OK);
+    pride_optimizer* const o = parts.optimizer;
+    const pride_array params = CWorker::array(parts.x);
+    const auto refused = [](int status, const char* text) {
+      EXPECT_EQ(status, PRIDE_INVALID);
+      EXPECT_NE(std::string(pride_last_error()).find(text), std::string::npos)
+          << pride_last_error();
+    };
+    for (int i = 0; i < 3; ++i) {
+      testing::fill(layout, parts.g,
+                    [&](std::size_t t, std::size_t k) { return testing::gradient(0, i, t, k); });
+      pride_array grads = CWorker::array(parts.g);
+      if (flat) {
+        --grads.n;
+        refused(pride_optimizer_begin(o, &params, &grads), "with padding");
+        ++grads.n;
+      }
+      refused(pride_optimizer_ready(o, 0, 0), "outside a step");
+      refused(pride_optimizer_finish(o, -1, nullptr), "outside a step");
+      ASSERT_EQ(pride_optimizer_begin(o, &params, flat ? &grads : nullptr), PRIDE_OK);
+      refused(pride_optimizer_begin(o, &params, nullptr), "in the middle of a step");
+      refused(parts.step(), "in the middle of a step");
+      refused(pride_optimizer_set_gradient_factor(o, 2), "in the middle of a step");
+      for (std::size_t t = layout.tensors().size(); t-- > 0;) {
+        const TensorSlot& slot = layout.tensors()[t];
+        pride_array one = grads;
+        one.data = parts.g.data() + slot.offset;
+        one.n = slot.n;
+        if (flat) {
+          refused(pride_optimizer_ready_at(o, t, &one), "begin_step() was given all gradients");
+          ASSERT_EQ(pride_optimizer_ready(o, t, 0), PRIDE_OK) << pride_last_error();
+        } else {
+          refused(pride_optimizer_ready(o, t, 0), "was given no gradient");
+          ASSERT_EQ(pride_optimizer_ready_at(o, t, &one), PRIDE_OK) << pride_last_error();
+        }
+        refused(pride_optimizer_ready(o, t, 1), "twice");
+      }
+      ASSERT_EQ(pride_optimizer_finish(o, -1, nullptr), PRIDE_OK) << pride_last_error();
+    }
+    hashes[1] = param_hash(layout, parts.x.span());
+    EXPECT_EQ(hashes[0], hashes[1]);
+  }
+}
+
 TEST(CCoordinator, RefusesWhatCannotBe) {
   const Layout layout(testing::kTensors);
   TestCoordinator coordinator(layout, core_options());
