@@ -73,7 +73,7 @@ void use_unused_bits(const ReceivedFrame& f) {
   const std::vector<Frame> frames = {f.frame, {std::as_bytes(std::span(other))}};
   std::vector<std::uint16_t> users(f.shard.pieces.size());
   count_users(f.shard, frames, users);
-  combine_unused(frames, f.shard, nobody);
+  mark_unused_by_all(frames, f.shard, nobody);
   std::size_t end = 0;
   for (const Run& run : runs_of(f.shard, frames)) {
     must(run.first_word == end, "a gap between two runs");

@@ -38,8 +38,8 @@ class Optimizer : public Replica {
   // ranks, and are equal afterwards (with local steps: to_common()). The first step, and the first
   // after load() or add(), compares a hash. If ranks differ from rank 0, all throw an
   // InvalidArgument that names them. unused[i]: tensor i has no gradient on this rank; an empty
-  // span: all have one. bfloat16 and float16 gradients are widened exactly. REQUIRES: padding of
-  // flat gradients is zero.
+  // span: all have one. A tensor that no rank uses only decays. bfloat16 and float16 gradients are
+  // widened exactly. REQUIRES: padding of flat gradients is zero.
   //
   // InvalidArgument is thrown before the step begins. Any other exception leaves parameters and
   // state in the middle of the step. After NonFiniteGradient load a state. After others (CommError,
@@ -60,11 +60,11 @@ class Optimizer : public Replica {
   std::vector<std::size_t> take_released();
 
   // For loss scalers; affects only the next step. Call it on all ranks or on none. Gradients are
-  // also multiplied by *factor, in float32; null: by 1. *factor is in the gradients' memory and is
-  // read with them. If a gradient is not finite, all ranks skip the step, whatever
-  // OptimizerOptions::non_finite says, and it does not count in steps_done(). Frames carry the
-  // non-finite flag, so nothing waits for it alone. Throws InvalidArgument with local steps, where
-  // ranks do not see the flag.
+  // also multiplied by *factor, after set_gradient_factor()'s, in float32; null: by 1. *factor is
+  // in the gradients' memory and is read with them. If a gradient is not finite, all ranks skip the
+  // step, whatever OptimizerOptions::non_finite says, and it does not count in steps_done(). Frames
+  // carry the non-finite flag, so nothing waits for it alone. Throws InvalidArgument with local
+  // steps, where ranks do not see the flag.
   void scale_next_step(const float* factor);
 
   // Between steps: appends tensors and groups. Collective. Old tensors keep their coordinates and

@@ -40,8 +40,9 @@ struct ParamGroup {
 enum class LocalState { kKeep, kAverage, kReset };
 
 // Effect of a gradient with NaN or Inf. kRaise throws NonFiniteGradient on all ranks and refuses
-// further steps until a state is loaded. kSkip drops the step's parameter update on all ranks. In a
-// step without exchange, and in all steps with the options `fragments` and `delay`, only this rank
+// further steps until a state is loaded. kSkip drops the step's parameter update on all ranks; the
+// step counts, and momenta have taken in the finite values of its gradients. In a step without
+// exchange, and in all steps with the options `fragments` and `delay`, only this rank
 // sees it. kRaise then throws on this rank and fails the communicator with the text. kSkip then
 // drops only this rank's step.
 enum class NonFinitePolicy { kRaise, kSkip };
@@ -156,7 +157,7 @@ struct MemoryUse {
 // keeps the 16 bits, so its master still rounds to it. A changed float16 parameter becomes its
 // master. Reasons: docs/design/masters.md.
 //
-// All functions are called between steps, and throw InvalidArgument during one.
+// Functions that change or read parameters and state throw InvalidArgument during a step.
 class Replica {
  public:
   virtual ~Replica();
@@ -178,8 +179,8 @@ class Replica {
   // ranks, the step throws CommError.
   void set_frozen(std::span<const bool> frozen);
 
-  // From the next step on gradients are multiplied by `factor`, in float32: 1 / scale for a scaled
-  // loss, -1 to maximise.
+  // From the next step on this rank's gradients are multiplied by `factor`, in float32: 1 / scale
+  // for a scaled loss, -1 to maximise. Ranks may have different ones.
   void set_gradient_factor(float factor);
 
   // Sets hyper-parameters of a group from the next step on; unset ones do not change. If they
@@ -193,13 +194,14 @@ class Replica {
   std::int64_t steps_done() const noexcept;
   MemoryUse memory() const;
 
-  // The bytes that this worker sends in the given step; and their mean over the period of that
-  // step, rounded up. With a coordinator: the bytes of the ballot, without the client's messages.
+  // The bytes that this worker sends in the given step; and the mean of them over the steps of its
+  // period (MethodInfo::period), rounded up. With a coordinator: the bytes of the ballot, without
+  // the client's messages.
   Cost cost(std::int64_t step = 0) const;
   Cost mean_cost(std::int64_t step = 0) const;
 
   // The number of buckets on each route ("sharded", "one-shot", "hierarchical", "native",
-  // "coordinator"), equal on all ranks. Empty with one rank.
+  // "coordinator": docs/wire_format.md), equal on all ranks. Empty with one rank.
   std::map<std::string, int> routes() const;
 
   // For methods with local steps (MethodInfo::period > 1). Between exchanges each rank has its own
@@ -243,7 +245,8 @@ class Replica {
   void load(const StateDict& state);
 
   // Loads from the states of all ranks of a run, in any order. Number of ranks, buckets and
-  // transport may differ. Collective. Throws InvalidArgument on all ranks, and has changed nothing.
+  // transport may differ. Collective. If one does not fit, all ranks throw InvalidArgument, and
+  // nothing has changed.
   // Virtual workers load only so; gradients that were handed over for the present step are
   // discarded.
   void load(std::vector<StateDict> of_all_ranks, LocalState local = LocalState::kKeep);

@@ -103,9 +103,9 @@ int pride_optimizer_create(pride_comm* comm, const pride_layout* layout,
     if (workers != 0 && world.size() > 1) {
       // the other ranks wait in their constructors
       pride::check_accepted(world, pride::Call::kConstruct, true);
-      throw pride::InvalidArgument(pride::concat(
-          "optimizer: virtual_workers = ", workers, " on a communicator of size ", world.size(),
-          ", must be 1: one process runs all virtual workers"));
+      throw pride::InvalidArgument(
+          pride::concat("optimizer: virtual_workers = ", workers, " on a communicator of size ",
+                        world.size(), ", must be 1: one process runs all virtual workers"));
     }
     const bool on_device = all.device != nullptr;
     std::unique_ptr<pride::Replica> made;

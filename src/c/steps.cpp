@@ -69,8 +69,8 @@ void begin(pride_optimizer& optimizer, const Parameters& params, const pride_arr
   const Layout& layout = optimizer.replica->layout();
   const auto& tensors = layout.tensors();
   pride_gradients& step = optimizer.gradients;
-  PRIDE_CHECK(grads == nullptr || grads->n == layout.flat_size(), "optimizer: ",
-              grads == nullptr ? 0 : grads->n, " gradients given, the layout has ",
+  PRIDE_CHECK(grads == nullptr || grads->n == layout.flat_size(),
+              "optimizer: ", grads == nullptr ? 0 : grads->n, " gradients given, the layout has ",
               layout.flat_size(), " with padding");
   step = {};
   step.each.resize(tensors.size());
@@ -81,8 +81,7 @@ void begin(pride_optimizer& optimizer, const Parameters& params, const pride_arr
 }
 
 // nullopt: the gradient that begin() was given.
-void ready(pride_optimizer& optimizer, std::size_t tensor,
-           const std::optional<ConstTensor>& grad) {
+void ready(pride_optimizer& optimizer, std::size_t tensor, const std::optional<ConstTensor>& grad) {
   pride_gradients& step = optimizer.gradients;
   PRIDE_CHECK(step.begun, "optimizer: gradient_ready() outside a step");
   PRIDE_CHECK(tensor < step.each.size(), "optimizer: gradient_ready() of tensor ", tensor,

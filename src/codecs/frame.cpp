@@ -162,8 +162,8 @@ void check_users(const ReceivedFrame& f, std::span<const std::uint16_t> users, i
   }
 }
 
-void combine_unused(std::span<const Frame> frames, const Shard& shard,
-                    std::span<std::uint64_t> unused) {
+void mark_unused_by_all(std::span<const Frame> frames, const Shard& shard,
+                        std::span<std::uint64_t> unused) {
   std::ranges::fill(unused, ~std::uint64_t{0});
   for (const Frame& frame : frames) {
     const auto theirs = unused_bits(frame.head.data(), shard);

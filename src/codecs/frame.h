@@ -189,8 +189,8 @@ Words<Byte> unused_bits(Byte* frame, const Shard& shard) {
 void check_users(const ReceivedFrame& f, std::span<const std::uint16_t> users, int votes);
 
 // Bit k = 1 where piece k is unused in all frames.
-void combine_unused(std::span<const Frame> frames, const Shard& shard,
-                    std::span<std::uint64_t> unused);
+void mark_unused_by_all(std::span<const Frame> frames, const Shard& shard,
+                        std::span<std::uint64_t> unused);
 
 // Participation: the number of frames that use each piece.
 void count_users(const Shard& shard, std::span<const Frame> frames, std::span<std::uint16_t> users);

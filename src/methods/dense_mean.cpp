@@ -277,7 +277,7 @@ void DenseMean::serve(const Part& part, const Shard& shard, const Ballots& up, c
     if (bad != kernels::kAllFinite) reply.non_finite = overflow_at(shard, bad);
     return;
   }
-  combine_unused(up.frames, shard, unused_bits(reply.head.data(), shard));
+  mark_unused_by_all(up.frames, shard, unused_bits(reply.head.data(), shard));
   if (kind_ == Dense::kOrdered) serve_mean<float>(shard, up, round, reply);
   if (kind_ == Dense::kBf16) serve_mean<BFloat16>(shard, up, round, reply);
 }

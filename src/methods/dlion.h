@@ -37,7 +37,7 @@ class SignVote : public SignMethod {
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
 
  private:
-  FrameKind results(int votes, Route route) const override;
+  FrameKind result_frames(int votes, Route route) const override;
 
   Tie tie_;
 };

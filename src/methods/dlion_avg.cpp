@@ -50,7 +50,7 @@ class DistributedLionAverage final : public SignMethod {
                                                                       : CountForm::kPacked) {}
 
   Protocol protocol(const Round&) const override { return signs_protocol(kMaxWorld); }
-  FrameKind results(int votes, Route route) const override {
+  FrameKind result_frames(int votes, Route route) const override {
     return count_frames(votes, form(route));
   }
   void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {

@@ -17,7 +17,7 @@ namespace pride::methods {
 void serve_vote(const Shard& shard, const Ballots& up, const Round& round, Tie tie,
                 std::span<std::byte> result, const OrthogonalBlend* matrices) {
   const VoteView out(result.data(), shard, tie == Tie::kZero);
-  combine_unused(up.frames, shard, out.unused);
+  mark_unused_by_all(up.frames, shard, out.unused);
   std::vector<const std::uint64_t*> rows;
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& p = shard.pieces[k];
@@ -29,7 +29,7 @@ void serve_vote(const Shard& shard, const Ballots& up, const Round& round, Tie t
     const auto positive = words_of(out.positive, p);
     if (tie == Tie::kZero) {
       kernels::vote_ternary(rows, positive, words_of(out.nonzero, p));
-    } else if (up.knows(round)) {
+    } else if (up.sees_parameters(round)) {
       kernels::vote(rows, ties_of(round, p, step_scale(matrices, p.tensor), up.cells), positive);
     } else {
       kernels::vote(rows, ties_of(round, rows), positive);
@@ -44,30 +44,31 @@ void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& p = shard.pieces[k];
     const kernels::Step step = step_of(p, ctx, matrices);
-    const auto part = x.of(p);
+    const Floats values = x.of(p);
     if (bit_at(vote.unused, k)) {
-      space.run(kernels::ApplyDecay{step.decay, part});
+      space.run(kernels::ApplyDecay{step.decay, values});
     } else if (nonzero.empty()) {
-      space.run(kernels::ApplySigns{words_of(positive, p), step, part});
+      space.run(kernels::ApplySigns{words_of(positive, p), step, values});
     } else {
-      space.run(kernels::ApplyTernary{words_of(positive, p), words_of(nonzero, p), step, part});
+      space.run(kernels::ApplyTernary{words_of(positive, p), words_of(nonzero, p), step, values});
     }
   }
 }
 
 Protocol SignVote::protocol(const Round&) const { return signs_protocol(); }
 
-FrameKind SignVote::results(int, Route) const { return vote_frames(tie_ == Tie::kZero); }
+FrameKind SignVote::result_frames(int, Route) const { return vote_frames(tie_ == Tie::kZero); }
 
 // Worker i: delta_i = sign(beta1 m_i + (1-beta1) g_i);  m_i = beta2 m_i + (1-beta2) g_i
 void SignVote::encode(const Bucket&, const StepContext& ctx, Flight& flight) {
   encode_signs(ctx, flight);
-  const bool one_sign = ctx.voters == 1 && ctx.weights.empty();  // which never ties
-  if (tie_ == Tie::kZero || one_sign) return;
-  send_cells(space_, flight.parts[0].shards, ctx, orthogonal(), flight.wire(0));
+  const bool single_voter = ctx.voters == 1 && ctx.weights.empty();
+  if (tie_ == Tie::kZero || single_voter) return;  // no ties to decide
+  send_tie_bits(space_, flight.parts[0].shards, ctx, orthogonal(), flight.wire(0));
 }
 
-// Server: Delta = sign(sum of delta_i), with weights and of nodes' counts, too
+// Server: Delta = sign(sum of delta_i). The sum is a count if ranks have weights, or if nodes have
+// counted first (Stage::kPartial).
 void SignVote::serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
                      Reply& reply) const {
   if (reply.stage == Stage::kPartial) return count_node(shard, up, round, reply);

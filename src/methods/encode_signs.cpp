@@ -53,8 +53,8 @@ void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad
   space.report(watched, wire.fault_word());
 }
 
-void send_cells(Space& space, std::span<const Shard> shards, const StepContext& ctx,
-                const OrthogonalBlend* matrices, Wire& wire) {
+void send_tie_bits(Space& space, std::span<const Shard> shards, const StepContext& ctx,
+                   const OrthogonalBlend* matrices, Wire& wire) {
   if (space.is_host() || ctx.central) return;
   const Shard& mine = shards.size() == 1 ? shards[0] : shards[static_cast<std::size_t>(ctx.rank)];
   wire.cells.resize(sizeof(std::uint64_t) * mine.n_words(), *ctx.memory);

@@ -23,8 +23,8 @@ inline float step_scale(const OrthogonalBlend* matrices, std::size_t tensor) {
 
 // On a device, for ties: the bits of cells in the shard that this rank serves, as Wire::cells. It
 // is the only one, or that of its rank.
-void send_cells(Space& space, std::span<const Shard> shards, const StepContext& ctx,
-                const OrthogonalBlend* matrices, Wire& wire);
+void send_tie_bits(Space& space, std::span<const Shard> shards, const StepContext& ctx,
+                   const OrthogonalBlend* matrices, Wire& wire);
 
 // Worker: u = beta1 m + (1-beta1) g;  delta = sign(u);  m = beta2 m + (1-beta2) g. The wire's fault
 // word gets the first tensor with a NaN or Inf. Tensors that `matrices` has use its directions.

@@ -95,7 +95,7 @@ void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const Round& ro
                           Reply& reply) const {
   alignas(64) std::array<float, kScaleBlock> room;
   const ScaledSignView out(reply.head.data(), shard);
-  combine_unused(up.frames, shard, out.unused);
+  mark_unused_by_all(up.frames, shard, out.unused);
   clear_padding(out.scales);
   std::vector<ScaledSignView<const std::byte>> views;
   for (const Frame& frame : up.frames) views.emplace_back(frame.head.data(), shard);

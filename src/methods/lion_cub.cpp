@@ -75,7 +75,7 @@ Protocol LionCub::protocol(const Round&) const {
   Protocol p;
   p.alignment = quantiser_.needs_whole_gradient() ? kAlignment : kScaleBlock;
   p.whole_gradient = bits_ > 1 && quantiser_.needs_whole_gradient();
-  if (p.whole_gradient) p.before = quantiser_.before();
+  if (p.whole_gradient) p.preliminary = quantiser_.preliminary();
   p.replays = !e_ && sync_.empty();
   p.same_apply = p.replays;
   return p;
@@ -107,14 +107,14 @@ std::vector<Part> LionCub::vote_parts(const Bucket& b, int voters) const {
 
 // --- Worker: levels of the blend, momenta that are due. ------------------------------------------
 
-void LionCub::prepare(const StepContext& ctx, GradientView g, Wire& before) {
+void LionCub::prepare(const StepContext& ctx, GradientView g, Wire& preliminary) {
   const auto e = e_ ? std::span<const float>(e_->span()) : std::span<const float>();
-  quantiser_.prepare(space_, ctx, g, m_.span(), e, before);
-  if (!space_.is_host() && !quantiser_.before()) quantiser_.place_steps(space_, bits_);
+  quantiser_.prepare(space_, ctx, g, m_.span(), e, preliminary);
+  if (!space_.is_host() && !quantiser_.preliminary()) quantiser_.place_steps(space_, bits_);
 }
 
-void LionCub::take_before(const StepContext&, const Wire& before) {
-  quantiser_.take_before(before);
+void LionCub::take_preliminary(const StepContext&, const Wire& preliminary) {
+  quantiser_.take_preliminary(preliminary);
   if (!space_.is_host()) quantiser_.place_steps(space_, bits_);
 }
 
@@ -180,7 +180,7 @@ void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, con
       if (part.up.codec == Codec::kSign) {
         return serve_vote(shard, up, round, tie_, reply.head);
       }
-      combine_unused(up.frames, shard, unused_bits(reply.head.data(), shard));
+      mark_unused_by_all(up.frames, shard, unused_bits(reply.head.data(), shard));
       if (part.up.codec == Codec::kLevels) serve_levels(shard, up, round, reply);
       return;
     case kSum:
@@ -195,7 +195,7 @@ void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, con
 // Levels of 0 have no bits, so a coordinator has hashes instead.
 kernels::SharedBits LionCub::ties_of_levels(const Piece& p, const Ballots& up,
                                             const Round& round) const {
-  if (up.knows(round)) return ties_of(round, p, 1, up.cells);
+  if (up.sees_parameters(round)) return ties_of(round, p, 1, up.cells);
   PRIDE_CHECK(round.central, "bits of ties need the parameters of the step; the round has none");
   return tie_words(round.seed, round.step, p.in_whole(p.begin));
 }

@@ -18,8 +18,8 @@ class LionCub final : public Method {
 
   Protocol protocol(const Round& round) const override;
   std::vector<Part> parts(const Bucket& b, const Round& round) const override;
-  void prepare(const StepContext& ctx, GradientView g, Wire& before) override;
-  void take_before(const StepContext& ctx, const Wire& before) override;
+  void prepare(const StepContext& ctx, GradientView g, Wire& preliminary) override;
+  void take_preliminary(const StepContext& ctx, const Wire& preliminary) override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override;

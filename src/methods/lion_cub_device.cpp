@@ -16,7 +16,7 @@ void LionCub::encode_on_device(const Bucket& b, const StepContext& ctx, Flight& 
   }
   if (tie_ == Tie::kHash) {
     const int votes = flight.find(kSum) != nullptr ? kSum : kVotes;
-    send_cells(space_, flight.part(votes).shards, ctx, nullptr, *flight.find(votes));
+    send_tie_bits(space_, flight.part(votes).shards, ctx, nullptr, *flight.find(votes));
   }
   if (Wire* momenta = flight.find(kMomenta)) {
     sync_.encode_on_device(space_, b, ctx, m_.span(), flight.part(kMomenta), *momenta);

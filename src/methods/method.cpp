@@ -25,7 +25,7 @@ std::vector<Cost> step_costs(const Method& method, std::span<const Bucket> bucke
                              const Round& round, const Nodes& nodes) {
   std::vector<Cost> costs(static_cast<std::size_t>(round.voters));
   const Protocol protocol = method.protocol(round);
-  if (protocol.before) add_cost(*protocol.before, nodes, costs);
+  if (protocol.preliminary) add_cost(*protocol.preliminary, nodes, costs);
   std::size_t n_coords = 0;
   for (const Bucket& bucket : buckets) {
     n_coords += bucket.size();

@@ -79,10 +79,10 @@ class Method : public Server {
   virtual std::vector<Part> parts(const Bucket& bucket, const Round& round) const = 0;
 
   // Worker, with Protocol::whole_gradient, before any bucket is encoded: local arithmetic over the
-  // whole gradient. With Protocol::before it also fills that part's frames, and take_before() gets
-  // their result.
-  virtual void prepare(const StepContext&, GradientView /*grad*/, Wire& /*before*/) {}
-  virtual void take_before(const StepContext&, const Wire& /*before*/) {}
+  // whole gradient. With Protocol::preliminary it also fills that part's frames, and
+  // take_preliminary() gets their result.
+  virtual void prepare(const StepContext&, GradientView /*grad*/, Wire& /*preliminary*/) {}
+  virtual void take_preliminary(const StepContext&, const Wire& /*preliminary*/) {}
 
   // Worker: local work that needs a whole tensor. Called when its gradient is complete, before any
   // bucket with a part of it is encoded. Not called for unused tensors.

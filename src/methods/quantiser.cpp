@@ -42,7 +42,7 @@ Quantiser::Quantiser(const MethodContext& ctx)
   shared_.emplace(largest ? SharedScales::Rule::kLargest : SharedScales::Rule::kMean, n);
 }
 
-std::optional<Part> Quantiser::before() const {
+std::optional<Part> Quantiser::preliminary() const {
   if (!shared_) return std::nullopt;
   return shared_->part();
 }
@@ -115,10 +115,10 @@ float Quantiser::step_of(float c, int largest) const {
 }
 
 void Quantiser::prepare(Space& space, const StepContext& ctx, GradientView g,
-                        std::span<const float> m, std::span<const float> e, Wire& before) {
+                        std::span<const float> m, std::span<const float> e, Wire& preliminary) {
   const Flat flat{g, m, e};
   space.is_host() ? measure_on_host(ctx, flat) : measure_on_device(space, ctx, flat);
-  if (shared_) shared_->write(scales_, before);
+  if (shared_) shared_->write(scales_, preliminary);
 }
 
 void Quantiser::measure_on_host(const StepContext& ctx, const Flat& flat) {

@@ -33,14 +33,15 @@ class Quantiser {
   bool needs_whole_gradient() const noexcept { return by_tensor_; }
 
   // The part that makes scales equal on all ranks, if any, and its server half.
-  std::optional<Part> before() const;
+  std::optional<Part> preliminary() const;
   void serve(const Ballots& up, Reply& reply) const { shared_->serve(up, reply); }
 
   // Scales of this step, if they are of tensors. `m` and `e` (error feedback; may be
-  // empty) are flat. With `shared` they go to `before`, and take_before() gets the common ones.
+  // empty) are flat. With `shared` they go to `preliminary`, and take_preliminary() gets the common
+  // ones.
   void prepare(Space& space, const StepContext& ctx, GradientView g, std::span<const float> m,
-               std::span<const float> e, Wire& before);
-  void take_before(const Wire& before) { shared_->read(before, scales_); }
+               std::span<const float> e, Wire& preliminary);
+  void take_preliminary(const Wire& preliminary) { shared_->read(preliminary, scales_); }
 
   struct Buffers {
     GradientView g;  // of all tensors; the other buffers are the piece's

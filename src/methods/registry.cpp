@@ -228,7 +228,7 @@ std::vector<BucketRoute> bucket_routes(std::string_view name, const Layout& layo
   Made made(name, layout, query);
   made.round.step = exchanging_steps(*made.method, made.round.step).back();
   std::vector<BucketRoute> routes;
-  const auto before = made.method->protocol(made.round).before;
+  const auto before = made.method->protocol(made.round).preliminary;
   for (const Bucket& bucket : made.buckets) {
     const auto parts = parts_in_period(*made.method, bucket, made.round);
     routes.push_back({std::string(route_name(main_route(parts))), before ? rounds_of(*before) : 0});

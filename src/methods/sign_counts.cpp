@@ -127,7 +127,7 @@ void SignCounts::write_counts(CountForm form, std::span<std::byte> out) const {
 // Bits of ties from the shard's word `word` on.
 kernels::SharedBits SignCounts::ties_at(const Round& round, const Piece& piece, std::size_t word,
                                         const OrthogonalBlend* matrices) const {
-  if (up_.knows(round)) {
+  if (up_.sees_parameters(round)) {
     return ties_of(round, piece, step_scale(matrices, piece.tensor), up_.cells)
         .from(64 * (word - piece.first_word));
   }

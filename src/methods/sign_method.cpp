@@ -46,13 +46,14 @@ std::vector<Part> SignMethod::parts(const Bucket& b, const Round& round) const {
   if (nodes_.hierarchical()) {
     two_shots.push_back(hierarchical_part(b, sign_frames(),
                                           count_frames(node_votes(round), CountForm::kPacked),
-                                          results(round.votes(), Route::kHierarchical)));
+                                          result_frames(round.votes(), Route::kHierarchical)));
     return two_shots;
   }
-  two_shots.push_back(sharded_part(b, sign_frames(), results(round.votes(), Route::kSharded)));
+  two_shots.push_back(
+      sharded_part(b, sign_frames(), result_frames(round.votes(), Route::kSharded)));
   if (choice_ == RouteChoice::kSharded || round.voters == 1 || round.central) return two_shots;
-  one_shot.push_back(
-      one_shot_part(b, sign_frames(Codec::kAllSigns), results(round.votes(), Route::kOneShot)));
+  one_shot.push_back(one_shot_part(b, sign_frames(Codec::kAllSigns),
+                                   result_frames(round.votes(), Route::kOneShot)));
   const bool faster = total_bytes(one_shot, round.voters) <=
                       total_bytes(two_shots, round.voters) +
                           static_cast<std::uint64_t>(round.voters) * round_bytes_;

@@ -25,7 +25,7 @@ class SignMethod : public Method {
  protected:
   Protocol signs_protocol(int most_votes = std::numeric_limits<int>::max()) const;
   // Frames of results, after this route.
-  virtual FrameKind results(int votes, Route route) const = 0;
+  virtual FrameKind result_frames(int votes, Route route) const = 0;
 
   // delta = sign(beta1 m + (1-beta1) g);  m = beta2 m + (1-beta2) g
   void encode_signs(const StepContext& ctx, Flight& flight) {

@@ -32,7 +32,7 @@ class TernGrad final : public Method {
         sgdm_(state_, StateKind::kShared, Space::host(), ctx.options.yes_no("nesterov")) {}
 
   Protocol protocol(const Round&) const override {
-    return {.whole_gradient = true, .before = shared_.part(), .same_apply = true};
+    return {.whole_gradient = true, .preliminary = shared_.part(), .same_apply = true};
   }
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     std::vector<Part> parts;
@@ -41,7 +41,7 @@ class TernGrad final : public Method {
   }
 
   // s_i = max |clip(g_i)| of each tensor;  s = max over ranks
-  void prepare(const StepContext& ctx, GradientView g, Wire& before) override {
+  void prepare(const StepContext& ctx, GradientView g, Wire& preliminary) override {
     non_finite_.reset();
     for (std::size_t t = 0; t < scales_.size(); ++t) {
       const TensorSlot& slot = layout_.tensors()[t];
@@ -49,10 +49,10 @@ class TernGrad final : public Method {
       if (ctx.is_unused(t)) continue;
       measure(g.read(t, slot.offset, slot.offset + slot.n, room_), t, ctx.rank);
     }
-    shared_.write(scales_, before);
+    shared_.write(scales_, preliminary);
   }
-  void take_before(const StepContext&, const Wire& before) override {
-    shared_.read(before, scales_);
+  void take_preliminary(const StepContext&, const Wire& preliminary) override {
+    shared_.read(preliminary, scales_);
   }
 
   // t = s sign(g) b,  b = 1 with probability |clip(g)| / s

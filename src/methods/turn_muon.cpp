@@ -73,7 +73,7 @@ class TurnMuon final : public SignVote {
     exchange.groups = scalars;
     SignVote::encode(b, exchange, whole);
     flight.wires[1] = std::move(whole.wires[0]);
-    send_cells(space_, flight.parts[0].shards, exchange, orthogonal(), flight.wires[0]);
+    send_tie_bits(space_, flight.parts[0].shards, exchange, orthogonal(), flight.wires[0]);
     flight.pack = [this, step = ctx.step](Flight& encoded) { pack(step, encoded); };
   }
 

@@ -11,19 +11,19 @@ namespace pride {
 
 void BucketStep::prepare(const StepContext& ctx, GradientView grads,
                          const std::optional<Part>& part) {
-  if (part) pride::prepare(*part, ctx, before_);
-  method_.prepare(ctx, grads, before_);
+  if (part) pride::prepare(*part, ctx, preliminary_);
+  method_.prepare(ctx, grads, preliminary_);
 }
 
 void BucketStep::encode(std::size_t bucket, const StepContext& ctx, GradientView grads,
-                        Flight& flight, const StepContext* sent) const {
+                        Flight& flight, const StepContext* lasting) const {
   flight.grad = grads;
   flight.non_finite.reset();
   flight.pack = {};
   flight.parts = method_.parts(buckets_[bucket], ctx);
   flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-    pride::prepare(flight.parts[k], sent != nullptr ? *sent : ctx, flight.wires[k]);
+    pride::prepare(flight.parts[k], lasting != nullptr ? *lasting : ctx, flight.wires[k]);
   }
   method_.encode(buckets_[bucket], ctx, flight);
   flight.encoded = space_.record();
@@ -33,7 +33,7 @@ void BucketStep::complete(const StepContext& ctx, Flight& flight) const {
   if (flight.parts.empty()) return;
   space_.wait(flight.encoded);
   for (std::size_t k = 0; k < flight.parts.size() && !space_.is_host(); ++k) {
-    mark_unused(flight.parts[k], flight.wires[k]);  // a device's copy may have changed them
+    mark_unused(flight.parts[k], flight.wires[k]);  // whose bits a device's copy has overwritten
   }
   if (flight.pack) flight.pack(flight);
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
@@ -44,7 +44,7 @@ void BucketStep::complete(const StepContext& ctx, Flight& flight) const {
   }
 }
 
-void BucketStep::expect(std::size_t bucket, const StepContext& ctx, Flight& flight) const {
+void BucketStep::make_room(std::size_t bucket, const StepContext& ctx, Flight& flight) const {
   flight.parts = method_.parts(buckets_[bucket], ctx);
   flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
@@ -58,7 +58,7 @@ void BucketStep::expect(std::size_t bucket, const StepContext& ctx, Flight& flig
   }
 }
 
-// Sums words of 64 coordinates in the order of the layout, so that the sum does not depend on the
+// Sums blocks of 64 coordinates in the order of the layout, so that the sum does not depend on the
 // buckets. Bucket 0 is the layout's end.
 double BucketStep::mean_squares(std::span<const Flight> flights) const {
   double squares = 0;

@@ -1,5 +1,5 @@
-// BucketStep: a worker's half of a step, bucket by bucket: whatever makes steps encodes, applies
-// and settles through it. Exchangers move the frames between encode() and apply().
+// BucketStep: a step of a method, bucket by bucket. Every front door encodes and applies through
+// it, and moves the frames in between in its own way.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,34 +19,37 @@ class BucketStep {
 
   std::size_t size() const noexcept { return buckets_.size(); }
 
-  // With Protocol::whole_gradient, before the first encode(): fills before() with the frames of the
-  // part Protocol::before, if there is one. take_before() then takes their result from there.
+  // With Protocol::whole_gradient, before the first encode(): fills preliminary() with the frames
+  // of `part` (Protocol::preliminary), if there is one. take_preliminary() then takes their result
+  // from there.
   void prepare(const StepContext& ctx, GradientView grads, const std::optional<Part>& part);
-  void take_before(const StepContext& ctx) const { method_.take_before(ctx, before_); }
-  Wire& before() noexcept { return before_; }
+  void take_preliminary(const StepContext& ctx) const {
+    method_.take_preliminary(ctx, preliminary_);
+  }
+  Wire& preliminary() noexcept { return preliminary_; }
 
-  // Encodes the bucket into the flight. `sent`: the context whose flags of unused tensors live as
-  // long as the flight, if not ctx.
+  // Momenta and frames of the bucket. Frames keep a reference to the flags of unused tensors: those
+  // of `lasting`, which is ctx but for its memory, if ctx does not live as long as the flight.
   void encode(std::size_t bucket, const StepContext& ctx, GradientView grads, Flight& flight,
-              const StepContext* sent = nullptr) const;
-  // On the thread that exchanges the bucket, before: waits until its frames are complete, then sets
-  // the non-finite flags that kernels found.
+              const StepContext* lasting = nullptr) const;
+  // On the thread that exchanges the bucket, before it does: waits until its frames are complete,
+  // then sets the non-finite flags that kernels found.
   void complete(const StepContext& ctx, Flight& flight) const;
   // For results that come without encode(): the flight's parts, and memory for their results.
-  void expect(std::size_t bucket, const StepContext& ctx, Flight& flight) const;
+  void make_room(std::size_t bucket, const StepContext& ctx, Flight& flight) const;
 
-  // Commits the bucket's result, and the state of this rank's servers.
+  // Changes the parameters x by the bucket's result, and commits the state of this rank's servers.
   void apply(std::size_t bucket, const Flight& flight, const StepContext& ctx, View x) const {
     method_.apply(buckets_[bucket], flight, ctx, x);
   }
-  // The same for a result without this rank's frames.
+  // The same for a result of other workers' frames alone: this one has missed the step.
   void replay(std::size_t bucket, const Flight& flight, const StepContext& ctx, View x) const {
     LocalParameters* const local = method_.local();
     local ? local->replay(buckets_[bucket], flight, ctx, x)
           : method_.apply(buckets_[bucket], flight, ctx, x);
   }
-  // The same for a result that the method keeps until it adopts it.
-  void arrive(std::size_t bucket, const Flight& flight, const StepContext& begun) const {
+  // With Protocol::delay: the method keeps the result until the step that adopts it.
+  void keep_result(std::size_t bucket, const Flight& flight, const StepContext& begun) const {
     method_.local()->arrive(buckets_[bucket], flight, begun);
   }
 
@@ -58,7 +61,7 @@ class BucketStep {
   Method& method_;
   std::span<const Bucket> buckets_;
   Space& space_;
-  Wire before_;
+  Wire preliminary_;
 };
 
 }  // namespace pride

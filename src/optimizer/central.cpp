@@ -94,7 +94,7 @@ void Central::apply(View x, const RoundRecord& record) {
   ctx.rank = voter_.number;
   ctx.unused = unused;
   static_cast<Round&>(ctx) = {.step = record.step, .central = true};
-  for (std::size_t b = 0; b < step_.size(); ++b) step_.expect(b, ctx, replayed_[b]);
+  for (std::size_t b = 0; b < step_.size(); ++b) step_.make_room(b, ctx, replayed_[b]);
   take_results(record, ctx, replayed_);
   for (std::size_t b = 0; b < step_.size(); ++b) step_.replay(b, replayed_[b], ctx, x);
 }

@@ -178,7 +178,7 @@ CentralRound::CentralRound(const Method& method, std::span<const Bucket> buckets
     : method_(method), buckets_(buckets), period_(method.facts().period) {
   const Round first{.step = step_of(0), .central = true};
   const Protocol protocol = method.protocol(first);
-  PRIDE_CHECK(!protocol.before,
+  PRIDE_CHECK(!protocol.preliminary,
               "a coordinator cannot serve this method: its workers share scales before each step");
   PRIDE_CHECK(!method.state().has(StateKind::kServer),
               "a coordinator cannot serve this method: its servers keep state of their own");

@@ -134,12 +134,12 @@ std::optional<NonFinite> Pipeline::run_step() {
   if (protocol_.whole_gradient) {
     // nothing is encoded yet, so the threads have nothing to do and their communicators are free
     const Stopwatch watch(timing_.encode_s);
-    step_.prepare(*ctx_, grads_, protocol_.before);
-    if (protocol_.before) {
+    step_.prepare(*ctx_, grads_, protocol_.preliminary);
+    if (protocol_.preliminary) {
       Lane& lane = lanes_.front();
-      pride::exchange(*lane.comm, method_, *protocol_.before, *ctx_, {}, lane.scratch,
-                      step_.before());
-      step_.take_before(*ctx_);
+      pride::exchange(*lane.comm, method_, *protocol_.preliminary, *ctx_, {}, lane.scratch,
+                      step_.preliminary());
+      step_.take_preliminary(*ctx_);
     }
   }
   for (std::size_t b = 0; overlap_ && b < window_; ++b) {

@@ -70,7 +70,7 @@ void Pipeline::arrive(const Sent& sent) {
     const auto& [flight, ctx, traffic] = late_[b];
     traffic_ = traffic_ + traffic;
     if (bad) continue;
-    step_.arrive(b, flight, sent.ctx);
+    step_.keep_result(b, flight, sent.ctx);
   }
   if (bad) method_.local()->drop(sent.ctx, *bad);
 }

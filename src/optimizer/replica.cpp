@@ -76,9 +76,8 @@ std::uint64_t Replica::hash(const Parameters& params) const {
 void Replica::read(const Parameters& params, std::span<float> flat) const {
   PRIDE_CHECK(flat.size() == impl_->layout.flat_size(), "optimizer: read() into ", flat.size(),
               " floats, the layout has ", impl_->layout.flat_size(), " with padding");
-  impl_->with(params, "read", [&](const PlacedParameters& placed) {
-    gather(impl_->layout, placed.view(), flat);
-  });
+  impl_->with(params, "read",
+              [&](const PlacedParameters& placed) { gather(impl_->layout, placed.view(), flat); });
 }
 
 void Replica::read(std::size_t tensor, std::size_t begin, std::span<float> values) const {

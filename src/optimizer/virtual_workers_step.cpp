@@ -34,7 +34,7 @@ void VirtualWorkers::Impl::hand_over(Worker& w, GradientView grads) {
   w.ctx.unused = w.unused;
   w.grads = grads;
   protocol = w.method->protocol(w.ctx);
-  const bool shares = protocol.before.has_value();  // then it encodes after an exchange of all
+  const bool shares = protocol.preliminary.has_value();  // then it encodes after an exchange of all
   if (protocol.keeps_gradient || (shares && w.method->local() == nullptr)) keep_gradient(w);
   for (std::size_t t = layout.tensors().size(); t-- > 0;) {
     if (!w.ctx.is_unused(t)) w.method->tensor_ready(t, w.ctx, w.grads);
@@ -76,7 +76,7 @@ std::optional<NonFinite> VirtualWorkers::Impl::exchange_and_apply(View x) {
   }
   std::optional<NonFinite> bad;
   if (protocol.exchanges) {
-    if (protocol.before) share();
+    if (protocol.preliminary) share();
     const Stopwatch watch(timing.exchange_s);
     bad = exchange();
   }
@@ -95,15 +95,16 @@ std::optional<NonFinite> VirtualWorkers::Impl::exchange_and_apply(View x) {
   return bad;
 }
 
-// The exchange of Protocol::before, after which all encode.
+// The exchange of Protocol::preliminary, after which all encode.
 void VirtualWorkers::Impl::share() {
   const Stopwatch watch(timing.encode_s);
-  for_workers([this](Worker& w) { w.step->prepare(w.ctx, w.grads, protocol.before); });
-  InProcess all(*protocol.before, ranks([](Worker& w) -> Wire& { return w.step->before(); }), {});
+  for_workers([this](Worker& w) { w.step->prepare(w.ctx, w.grads, protocol.preliminary); });
+  InProcess all(*protocol.preliminary,
+                ranks([](Worker& w) -> Wire& { return w.step->preliminary(); }), {});
   all.begin();
   all.serve(0);
   all.end(true);
-  for (Worker& w : workers) w.step->take_before(w.ctx);
+  for (Worker& w : workers) w.step->take_preliminary(w.ctx);
   for_workers([this](Worker& w) { encode(w); });
 }
 
@@ -215,7 +216,7 @@ void VirtualWorkers::Impl::take_result(std::size_t bucket, View x) {
     }
     if (protocol.same_apply && w.ctx.rank > 0) break;
     if (protocol.delay > 0) {
-      w.step->arrive(bucket, w.flights[bucket], w.ctx);
+      w.step->keep_result(bucket, w.flights[bucket], w.ctx);
     } else {
       w.step->apply(bucket, w.flights[bucket], w.ctx, x);
     }

@@ -89,11 +89,11 @@ struct Protocol {
   // Above 0: a step's results are used this many steps later, in LocalParameters::arrive() or
   // drop() instead of apply(). The same in every step.
   std::int64_t delay = 0;
-  bool whole_gradient = false;      // prepare() comes when all gradients are complete, before any
-                                    // bucket is encoded
-  std::optional<Part> before = {};  // exchange of prepare()
-  bool hierarchical = false;        // the hierarchical route may be used
-  int most_votes = 0;               // largest sum of vote weights; 0: ranks have equal weights
+  bool whole_gradient = false;  // prepare() comes when all gradients are complete, before any
+                                // bucket is encoded
+  std::optional<Part> preliminary = {};  // exchange of prepare()
+  bool hierarchical = false;             // the hierarchical route may be used
+  int most_votes = 0;                    // largest sum of vote weights; 0: ranks have equal weights
   // Upper bound of a rank's bytes beyond its parts, for this number of buckets and coordinates, if
   // they depend on data.
   std::function<std::uint64_t(std::size_t n_coords, std::size_t n_buckets)> slack = {};
@@ -114,7 +114,7 @@ struct Ballots {
   std::span<const std::uint64_t> cells = {};
 
   // Whether the server has the parameters, or their cells.
-  bool knows(const Round& round) const { return !cells.empty() || !round.x.empty(); }
+  bool sees_parameters(const Round& round) const { return !cells.empty() || !round.x.empty(); }
 };
 
 // Output of a server for a shard.

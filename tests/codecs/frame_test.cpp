@@ -244,7 +244,7 @@ struct ThreeRanks {
 TEST(UnusedBits, AreCombinedToPiecesThatNoRankUses) {
   const auto combined = [](const ThreeRanks& ranks) {
     std::vector<std::uint64_t> unused(1);
-    combine_unused(ranks.frames, ranks.shard, unused);
+    mark_unused_by_all(ranks.frames, ranks.shard, unused);
     return unused[0];
   };
   EXPECT_EQ(combined(ThreeRanks({0b000, 0b010, 0b101})), 0b000u);

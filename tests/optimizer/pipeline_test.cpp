@@ -40,7 +40,7 @@ class Frames : public Method {
   void encode(const Bucket&, const StepContext&, Flight&) override {}
   void serve(const Part&, const Shard& shard, const Ballots& up, const Round&,
              Reply& reply) const override {
-    combine_unused(up.frames, shard, unused_bits(reply.head.data(), shard));
+    mark_unused_by_all(up.frames, shard, unused_bits(reply.head.data(), shard));
   }
   void apply(const Bucket&, const Flight&, const StepContext&, View) override {}
 };

@@ -95,11 +95,11 @@ void step_of(Communicator& comm, const ServeCase& base, std::vector<Served>& see
   Scratch scratch;
   if (const Protocol protocol = method->protocol(ctx); protocol.whole_gradient) {
     Wire before;
-    if (protocol.before) prepare(*protocol.before, ctx, before);
+    if (protocol.preliminary) prepare(*protocol.preliminary, ctx, before);
     method->prepare(ctx, grad, before);
-    if (protocol.before) {
-      exchange(comm, *method, *protocol.before, ctx, {}, scratch, before);
-      method->take_before(ctx, before);
+    if (protocol.preliminary) {
+      exchange(comm, *method, *protocol.preliminary, ctx, {}, scratch, before);
+      method->take_preliminary(ctx, before);
     }
   }
   Witness witness(*method, base, seen);

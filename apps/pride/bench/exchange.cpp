@@ -51,11 +51,11 @@ class ExchangeOnly final : public Method {
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return method_->parts(b, round);
   }
-  void prepare(const StepContext& ctx, GradientView grad, Wire& before) override {
-    method_->prepare(ctx, grad, before);
+  void prepare(const StepContext& ctx, GradientView grad, Wire& preliminary) override {
+    method_->prepare(ctx, grad, preliminary);
   }
-  void take_before(const StepContext& ctx, const Wire& before) override {
-    method_->take_before(ctx, before);
+  void take_preliminary(const StepContext& ctx, const Wire& preliminary) override {
+    method_->take_preliminary(ctx, preliminary);
   }
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override {
     if (!only_exchange_) method_->tensor_ready(tensor, ctx, grad);

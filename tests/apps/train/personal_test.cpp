@@ -68,11 +68,13 @@ class PersonalRuns {
     std::size_t n = 0;
     const auto model = task_->model().make();
     ModuleTensors tensors(personal_last(named_parameters(*model, false), "head.*", n));
-    const OptimizerOptions of_run = make_plan(options, 1, task_).optimizer;
+    const TrainPlan plan = make_plan(options, 1, task_);
+    const OptimizerOptions& of_run = plan.optimizer;
     const Layout common = common_layout(tensors.layout(), n, of_run);
     EXPECT_EQ(common.tensors().size(), 1U);
     coordinator_ = std::make_unique<TestCoordinator>(common, of_run);
     coordinator_->voters = workers;
+    coordinator_->settings = plan.run_settings;
   }
 
   // killed_in: the round in which both are killed; -1: none

@@ -255,7 +255,9 @@ struct CoordinatedRun {
   explicit CoordinatedRun(const TrainOptions& options)
       : task(signs(options)),
         plan(make_plan(options, 1, task)),
-        coordinator(layout_of(*task->model().make()), plan.optimizer) {}
+        coordinator(layout_of(*task->model().make()), plan.optimizer) {
+    coordinator.settings = plan.run_settings;
+  }
 
   TrainResult run_worker(const TrainOptions& options, int number) {
     return train::run_worker(
