@@ -118,8 +118,9 @@ T& given(T* pointer, const char* name) {
   return *pointer;
 }
 
-// Throws InvalidArgument while a step is being finished on a thread, or in a coordinator's worker's
-// step in parts, of which the RunWorker does not know.
+// Throws InvalidArgument while a step is being finished on a thread.
+Replica& unlocked(const pride_optimizer* optimizer);
+// Also in a coordinator's worker's step in parts, of which the RunWorker does not know.
 Replica& idle(const pride_optimizer* optimizer);
 // The same; null if it is another front door.
 template <typename Door>

@@ -72,11 +72,16 @@ Gradients grads_of(const pride_optimizer& optimizer, const pride_array* array) {
   return std::span(static_cast<const float*>(array->data), array->n);
 }
 
-Replica& idle(const pride_optimizer* handle) {
+Replica& unlocked(const pride_optimizer* handle) {
   const pride_optimizer& optimizer = given(handle, "optimizer");
   PRIDE_CHECK(!optimizer.finishing.valid(), "optimizer: a step is being finished");
-  PRIDE_CHECK(!optimizer.gradients.begun, "optimizer: a call in the middle of a step");
   return *optimizer.replica;
+}
+
+Replica& idle(const pride_optimizer* handle) {
+  Replica& replica = unlocked(handle);
+  PRIDE_CHECK(!handle->gradients.begun, "optimizer: a call in the middle of a step");
+  return replica;
 }
 
 }  // namespace pride::c
@@ -159,7 +164,7 @@ int pride_optimizer_set_gradient_factor(pride_optimizer* optimizer, float factor
 }
 
 int pride_optimizer_set_stream(pride_optimizer* optimizer, void* stream) {
-  return guarded([&] { idle(optimizer).set_stream(stream); });
+  return guarded([&] { unlocked(optimizer).set_stream(stream); });
 }
 
 int pride_optimizer_hash(pride_optimizer* optimizer, uint64_t* out) {
@@ -230,7 +235,7 @@ int pride_optimizer_routes(const pride_optimizer* optimizer, const char** text) 
   return guarded([&] {
     given(text, "text") = "";
     routes.clear();
-    for (const auto& [name, n] : idle(optimizer).routes()) {
+    for (const auto& [name, n] : unlocked(optimizer).routes()) {
       routes += pride::concat(routes.empty() ? "" : ", ", name, " (", n,
                               n == 1 ? " bucket)" : " buckets)");
     }

@@ -10,7 +10,7 @@ namespace {
 
 // Throws InvalidArgument beyond the last.
 const pride::StateBuffer& buffer_of(pride_optimizer* optimizer, uint64_t index) {
-  pride::Replica& all = idle(optimizer);
+  pride::Replica& all = unlocked(optimizer);
   if (optimizer->buffers.empty()) optimizer->buffers = all.state_buffers();
   PRIDE_CHECK(index < optimizer->buffers.size(), "buffer ", index, " of ",
               optimizer->buffers.size());
@@ -39,7 +39,7 @@ int pride_optimizer_state_dtype(pride_optimizer* optimizer, uint64_t index, int3
 int pride_optimizer_state_memory(pride_optimizer* optimizer, pride_memory** out) {
   return guarded([&] {
     given(out, "out") = nullptr;
-    *out = new pride_memory{idle(optimizer).state_buffers()};
+    *out = new pride_memory{unlocked(optimizer).state_buffers()};
   });
 }
 void pride_memory_destroy(pride_memory* memory) { delete memory; }
@@ -48,7 +48,7 @@ int pride_optimizer_memory(const pride_optimizer* optimizer, pride_memory_use* u
   return guarded([&] {
     PRIDE_CHECK(given(use, "use").struct_size >= sizeof *use, "pride_memory_use: struct_size is ",
                 use->struct_size, ", must be ", sizeof *use, " or more");
-    const pride::MemoryUse now = idle(optimizer).memory();
+    const pride::MemoryUse now = unlocked(optimizer).memory();
     *use = {.struct_size = use->struct_size,
             .reserved = 0,
             .state = now.state,

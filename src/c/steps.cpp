@@ -105,9 +105,7 @@ void ready(pride_optimizer& optimizer, std::size_t tensor, const std::optional<C
 
 // The coordinator's worker of a handle whose step in parts may have begun; null: another door.
 RunWorker* gathering(const pride_optimizer* optimizer) {
-  PRIDE_CHECK(!given(optimizer, "optimizer").finishing.valid(),
-              "optimizer: a step is being finished");
-  return dynamic_cast<RunWorker*>(optimizer->replica.get());
+  return dynamic_cast<RunWorker*>(&unlocked(optimizer));
 }
 
 StepReport finish(pride_optimizer& optimizer) {
@@ -193,11 +191,11 @@ int pride_optimizer_ready_at(pride_optimizer* optimizer, uint64_t tensor, const 
 int pride_optimizer_take_released(pride_optimizer* optimizer, uint64_t* tensors, uint64_t n,
                                   uint64_t* found) {
   return guarded([&] {
-    gathering(optimizer);
-    const std::size_t all = optimizer->replica->layout().tensors().size();
+    pride::Replica& replica = unlocked(optimizer);
+    const std::size_t all = replica.layout().tensors().size();
     PRIDE_CHECK(n >= all, "take_released: room for ", n, " tensors, the layout has ", all);
     std::vector<std::size_t> released;
-    if (auto* const ranks = dynamic_cast<pride::Optimizer*>(optimizer->replica.get())) {
+    if (auto* const ranks = dynamic_cast<pride::Optimizer*>(&replica)) {
       released = ranks->take_released();
     }
     given(found, "found") = released.size();

@@ -149,6 +149,7 @@ TEST(CCoordinator, StepsInParts) {
       ASSERT_EQ(pride_optimizer_begin(o, &params, flat ? &grads : nullptr), PRIDE_OK);
       refused(pride_optimizer_begin(o, &params, nullptr), "in the middle of a step");
       refused(parts.step(), "in the middle of a step");
+      EXPECT_EQ(pride_optimizer_set_stream(o, nullptr), PRIDE_OK);  // Python names it in each call
       refused(pride_optimizer_set_gradient_factor(o, 2), "in the middle of a step");
       for (std::size_t t = layout.tensors().size(); t-- > 0;) {
         const TensorSlot& slot = layout.tensors()[t];
