@@ -62,6 +62,11 @@ check_scripts() {
   else
     printf 'lint: warning: no shellcheck here, shell scripts not checked\n'
   fi
+  if command -v pyflakes3 >/dev/null; then
+    source_files '*.py' | xargs -r pyflakes3 || fault "pyflakes3 found faults"
+  else
+    printf 'lint: warning: no pyflakes3 here, names in Python not checked\n'
+  fi
 }
 
 check_licences() {

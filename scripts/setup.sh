@@ -34,7 +34,7 @@ full_packages=(
   python3-torch python3-numpy python3-pytest python3-venv python3-pip python3-setuptools
   python3-wheel  # the Python package and its tests
   iproute2
-  clang-format shellcheck curl
+  clang-format shellcheck pyflakes3 curl
   chromium  # a test looks at the page of `pride report` in it
   clang libclang-rt-dev  # the fuzzers
 )

@@ -1,6 +1,5 @@
 # The two models of the experiments: a vision transformer and a GPT.
 # SPDX-License-Identifier: Apache-2.0
-import torch
 from torch import nn
 from torch.nn import functional as F
 

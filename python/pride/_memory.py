@@ -3,7 +3,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import ctypes as c
 
-import torch
 from torch.utils.dlpack import from_dlpack
 
 _NAME = b"dltensor"  # a capsule keeps the address

@@ -51,6 +51,7 @@ class NativeStep:
         self.held = {}         # keeps alive what libpride reads in a step,
         self._held_params = []  # and what it writes
         self._array = library.Array()  # reused for each hand-over
+        self._is_ending = False  # since start_end()
         self._early = None     # the report and the error of a step that start_end() found ended
 
     def ask_permission(self, options):
@@ -103,6 +104,7 @@ class NativeStep:
         """Lets libpride end the step in a thread of its own."""
         report = library.Report(step=-1)
         self._place.follow(self._handle)
+        self._is_ending = True
         status = library.lib.pride_optimizer_finish(self._handle, 0, report)
         if status != library.PENDING:
             try:
@@ -114,7 +116,9 @@ class NativeStep:
     def wait_for_end(self, grace_s=0.0):
         """The report of the step, and the exception of a signal handler that ran in the wait, or
         while ranks compared rows: the step has ended within the grace since then."""
-        self._place.follow(self._handle)
+        if not self._is_ending:  # the thread that ends the step has the stream
+            self._place.follow(self._handle)
+        self._is_ending = False
         (report, failure), early = self._early or (library.Report(step=-1), None), self._early
         status = library.PENDING if early is None else library.OK
         interrupt, self._early = self._ranks.world.take_interrupt(), None

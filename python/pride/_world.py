@@ -6,6 +6,7 @@ import contextlib
 import ctypes as c
 import datetime
 import os
+import sys
 import threading
 import time
 

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes as c
 import datetime
+import os
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
@@ -118,7 +119,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  run_on: str = "auto", virtual_workers: Optional[int] = None,
                  coordinator: Optional[str] = None, certificates: Optional[str] = None,
                  worker_name: Optional[str] = None,
-                 coordinator_secret: Union[str, "os.PathLike[str]", None] = None) -> None:
+                 coordinator_secret: Union[str, os.PathLike, None] = None) -> None:
         duration(timeout)
         process_group = group_of(process_group, replicate_mesh)
         self._settings = dict(

@@ -8,7 +8,7 @@ import pride
 
 try:
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import fully_shard
 except ImportError:  # torch 1.13
     fully_shard = None
 

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 import models
-from nodes import (METHODS, STEPS, backward, compare, ending, groups_of, make, model_of,
+from nodes import (METHODS, STEPS, compare, ending, groups_of, make, model_of,
                    one_rank_a_node, train)
 import pride
 from pride import _nodes

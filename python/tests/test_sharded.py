@@ -12,6 +12,7 @@ import sharded
 
 if sharded.fully_shard is None:
     pytest.skip(sharded.WHY_NOT, allow_module_level=True)
+from torch.distributed.fsdp import MixedPrecisionPolicy
 
 STEPS = 6
 METHODS = [("dlion-vote", None), ("dlion-avg", None), ("lion", None), ("adamw", None),
@@ -20,7 +21,7 @@ METHODS = [("dlion-vote", None), ("dlion-avg", None), ("lion", None), ("adamw", 
 
 def run(shape, method, options, dtype=torch.float32, narrow=None, nan=None, **arguments):
     mesh = sharded.mesh_of(*shape)
-    policy = {} if narrow is None else {"mp_policy": sharded.MixedPrecisionPolicy(
+    policy = {} if narrow is None else {"mp_policy": MixedPrecisionPolicy(
         param_dtype=narrow, reduce_dtype=torch.float32)}
     model = sharded.sharded(mesh, dtype, **policy)
     optimizer = sharded.optimizer_of(model, method, options, replicate_mesh=mesh["dp"], **arguments)

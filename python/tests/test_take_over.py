@@ -547,7 +547,7 @@ def test_entries_of_the_state_that_are_replaced_or_gone_are_followed():
         assert not torch.equal(momenta()[0], fresh[0])
         reset()
         assert all(map(torch.equal, momenta(), fresh))
-        assert optimizer.state[p][key].data_ptr() == optimizer._views[0][1][key].data_ptr()
+        assert optimizer.state[p][key].data_ptr() == optimizer._views._made[0][1][key].data_ptr()
     optimizer.state[p][key] = torch.full((4,), 2.0)
     assert optimizer.state_dict()["state"][0][key].tolist() == [2.0] * 4
     for edit, text in ((lambda e: e.update({key: torch.ones(3)}), r"'m.rank0' of .* is \(3,\)"),
