@@ -4,13 +4,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/level_calls.h"
-#include "pride/bf16.h"
-
 namespace pride {
 namespace {
 
 constexpr std::size_t kScaled = 64;  // values that share a scale
+
+Values values_of(const Floats& x) {
+  if (!x.halved()) return Values::of(x.span());
+  return {x.upper, x.n, DType::kBFloat16};
+}
 
 // For each of the 64 codes of a word: whether any of its bits is set, and whether all are.
 struct WordOfCodes {
@@ -95,23 +97,39 @@ FrameKind value_frames(Codec codec, ValueFormat format) {
           .check = [=](const ReceivedFrame& f) { check_values(f, format); }};
 }
 
+void write_values(Space& space, std::span<const float> values, const ValueView<std::byte>& frame,
+                  std::size_t first, FaultSlot fault) {
+  if (frame.scales.empty()) {
+    const Floats to = frame.numbers.subspan(first, values.size());
+    space.run(kernels::Copy{values, to});
+    return space.run(kernels::CheckFinite{values_of(to), fault});
+  }
+  const std::size_t word = first / kScaled, n = values.size() / kScaled;
+  space.run(kernels::WriteValues{
+      values,
+      frame.scales.subspan(word, n),
+      {.shape = frame.shape, .first_word = word, .n_words = n, .words = frame.lines},
+      fault});
+}
+
+void read_values(Space& space, const ValueView<const std::byte>& frame, std::size_t first,
+                 std::span<float> values) {
+  if (frame.scales.empty()) {
+    return space.run(kernels::Copy{frame.numbers.subspan(first, values.size()), values});
+  }
+  space.run(kernels::ReadValues{frame.scales.subspan(first / kScaled, values.size() / kScaled),
+                                frame.lines, frame.shape, first / kScaled, values});
+}
+
 void write_values(std::span<const float> values, ValueFormat format, std::span<std::byte> frame) {
   const ValueView view(frame.data(), values.size(), format);
-  std::ranges::copy(values.first(view.floats.size()), view.floats.begin());
-  if (!view.narrow.empty()) to_bf16(values, view.narrow);
   clear_padding(view.scales);
-  if (view.scales.empty()) return;
   std::uint32_t fault = Wire::kNoTensor;  // first_beyond_range() finds it again
-  const kernels::LevelLines lines = {
-      .shape = view.shape, .n_words = view.shape.n_words, .words = view.lines};
-  kernels::WriteValues{values, view.scales, lines, {&fault, 0}}.run();
+  write_values(Space::host(), values, view, 0, {&fault, 0});
 }
 
 void read_values(std::span<const std::byte> frame, ValueFormat format, std::span<float> values) {
-  const ValueView view(frame.data(), values.size(), format);
-  std::ranges::copy(view.floats, values.begin());
-  if (!view.narrow.empty()) to_float(view.narrow, values);
-  kernels::ReadValues{view.scales, view.lines, view.shape, 0, values}.run();
+  read_values(Space::host(), {frame.data(), values.size(), format}, 0, values);
 }
 
 std::size_t first_beyond_range(std::span<const std::byte> frame, ValueFormat format,
@@ -125,10 +143,8 @@ std::size_t first_beyond_range(std::span<const std::byte> frame, ValueFormat for
                ? n
                : kScaled * static_cast<std::size_t>(found - view.scales.begin());
   }
-  std::vector<float> widened(view.narrow.size());
-  if (!view.narrow.empty()) to_float(view.narrow, widened);
-  const std::size_t bad = kernels::first_non_finite(
-      view.narrow.empty() ? view.floats : std::span<const float>(widened));
+  std::vector<float> room(view.numbers.halved() ? n : 0);
+  const std::size_t bad = kernels::first_non_finite(view.numbers.read(room));
   return bad == kernels::kAllFinite ? n : bad;
 }
 

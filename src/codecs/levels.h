@@ -5,7 +5,7 @@
 
 #include "codecs/frame.h"
 #include "kernels/levels.h"
-#include "pride/bf16.h"
+#include "kernels/space.h"
 
 namespace pride {
 
@@ -36,17 +36,18 @@ struct ValueFormat {
   int bits = 32;  // per value; for kLevels 2 to 8, and a float32 for each 64 values
 };
 
-// A frame of n values in one of the formats. Parts of other formats are empty.
+// A frame of n values in one of the formats. Parts of other formats are empty. `numbers` are the
+// values of formats without levels.
 template <typename Byte>
 struct ValueView {
   ValueView(Byte* frame, std::size_t n, ValueFormat format) : shape{n / 64, format.bits} {
     Parts<Byte> parts(frame);
     switch (format.kind) {
       case ValueFormat::Kind::kFloat32:
-        floats = parts.template take<float>(n);
+        numbers = parts.template take<float>(n);
         break;
       case ValueFormat::Kind::kBFloat16:
-        narrow = parts.template take<BFloat16>(n);
+        numbers = {parts.template take<std::uint16_t>(n).data(), nullptr, n};
         break;
       case ValueFormat::Kind::kLevels:
         scales = parts.template take<float>(n / 64);
@@ -55,8 +56,8 @@ struct ValueView {
     bytes = parts.end();
   }
   kernels::LevelShape shape;
-  std::span<typename Parts<Byte>::template Like<float>> floats, scales;
-  std::span<typename Parts<Byte>::template Like<BFloat16>> narrow;
+  BasicFloats<typename Parts<Byte>::template Like<float>> numbers;
+  std::span<typename Parts<Byte>::template Like<float>> scales;
   Words<Byte> lines;
   std::size_t bytes = 0;
 };
@@ -65,8 +66,14 @@ struct ValueView {
 // Codec: kValues or kMeanValues.
 FrameKind value_frames(Codec codec, ValueFormat format);
 
-// Encodes values into a frame, and decodes them. The decoded values are the same on every rank.
-// REQUIRES: a frame of values.size() values, finite.
+// Encodes values into a frame in the space's memory from value `first`, a multiple of 64, on, and
+// decodes them. The decoded values are the same on every rank. A value that is not finite, or its
+// scale, is a fault.
+void write_values(Space& space, std::span<const float> values, const ValueView<std::byte>& frame,
+                  std::size_t first, FaultSlot fault);
+void read_values(Space& space, const ValueView<const std::byte>& frame, std::size_t first,
+                 std::span<float> values);
+// Whole frames on the host.  REQUIRES: values.size() values.
 void write_values(std::span<const float> values, ValueFormat format, std::span<std::byte> frame);
 void read_values(std::span<const std::byte> frame, ValueFormat format, std::span<float> values);
 

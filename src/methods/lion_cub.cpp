@@ -126,7 +126,7 @@ void LionCub::encode(const Bucket& b, const StepContext& ctx, Flight& flight) {
     encode_signs(space_, b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
   }
   if (Wire* momenta = flight.find(kMomenta)) {
-    sync_.encode(b, ctx, m_.span(), flight.part(kMomenta), *momenta);
+    sync_.encode(space_, b, ctx, m_.span(), flight.part(kMomenta), *momenta);
   }
 }
 
@@ -265,9 +265,7 @@ void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ct
     apply_vote(space_, shards[j], vote, ctx, x);
   }
   if (const Wire* momenta = flight.find(kMomenta)) {
-    const Part& part = flight.part(kMomenta);
-    space_.is_host() ? sync_.apply(b, ctx, part, *momenta, m_.span())
-                     : sync_.apply_on_device(space_, b, ctx, part, *momenta, m_.span());
+    sync_.apply(space_, b, ctx, flight.part(kMomenta), *momenta, m_.span());
   }
   for (const Shard& shard : b.shards) {
     for (const Piece& p : shard.pieces) {

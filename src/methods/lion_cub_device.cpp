@@ -19,7 +19,7 @@ void LionCub::encode_on_device(const Bucket& b, const StepContext& ctx, Flight& 
     send_tie_bits(space_, flight.part(votes).shards, ctx, nullptr, *flight.find(votes));
   }
   if (Wire* momenta = flight.find(kMomenta)) {
-    sync_.encode_on_device(space_, b, ctx, m_.span(), flight.part(kMomenta), *momenta);
+    sync_.encode(space_, b, ctx, m_.span(), flight.part(kMomenta), *momenta);
   }
 }
 

@@ -83,22 +83,39 @@ std::uint32_t tensor_of(const Shard& shard, std::size_t i) {
 
 }  // namespace
 
-void MomentumSync::encode(const Bucket& bucket, const StepContext& ctx, std::span<const float> m,
-                          const Part& part, Wire& wire) const {
-  std::vector<float> values;
-  for (const Range& r : due(bucket, ctx.step)) {
-    const auto from = m.subspan(r.begin, r.n());
-    values.insert(values.end(), from.begin(), from.end());
+// Calls body(range, first) for the parts of ranges in a shard of the values. The momenta of `range`
+// are the shard's values from `first` on.
+template <typename Body>
+void MomentumSync::for_parts(std::span<const Range> ranges, const Shard& shard, const Body& body) {
+  std::size_t at = 0;
+  for (const Range& r : ranges) {
+    const std::size_t begin = std::max(shard.begin, at), end = std::min(shard.end, at + r.n());
+    if (begin < end) {
+      const std::size_t m = r.begin + (begin - at);
+      body(Range{m, m + (end - begin), r.tensor}, begin - shard.begin);
+    }
+    at += r.n();
   }
+}
+
+void MomentumSync::encode(Space& space, const Bucket& bucket, const StepContext& ctx,
+                          std::span<const float> m, const Part& part, Wire& wire) const {
+  const auto ranges = due(bucket, ctx.step);
+  space.stage_block(wire.up_block.span());
+  std::uint32_t* const watched = space.watch(wire.fault_word());
   for (std::size_t j = 0; j < part.shards.size(); ++j) {
     const Shard& shard = part.shards[j];
-    const auto frame = wire.up[j].span();
-    write_values(std::span(values).subspan(shard.begin, shard.size()), format_, frame);
-    const std::size_t bad = first_beyond_range(frame, format_, shard.size());
-    if (bad < shard.size() && !wire.non_finite) {
-      wire.non_finite = NonFinite{ctx.rank, tensor_of(shard, bad)};
-    }
+    const std::span<std::byte> frame = wire.up[j].span();
+    clear_padding(ValueView(frame.data(), shard.size(), format_).scales);
+    const auto staged = space.stage(frame);
+    const ValueView view(staged.data(), shard.size(), format_);
+    for_parts(ranges, shard, [&](const Range& r, std::size_t first) {
+      write_values(space, m.subspan(r.begin, r.n()), view, first,
+                   {watched, static_cast<std::uint32_t>(r.tensor)});
+    });
+    space.send(staged, frame);
   }
+  space.report(watched, wire.fault_word());
 }
 
 void MomentumSync::serve(const Shard& shard, const Ballots& up, const Round& round,
@@ -119,17 +136,16 @@ void MomentumSync::serve(const Shard& shard, const Ballots& up, const Round& rou
   if (bad < n) reply.non_finite = NonFinite{NonFinite::kSum, tensor_of(shard, bad)};
 }
 
-void MomentumSync::apply(const Bucket& bucket, const StepContext& ctx, const Part& part,
-                         const Wire& wire, std::span<float> m) const {
-  std::vector<float> values(part.shards.back().end);
+void MomentumSync::apply(Space& space, const Bucket& bucket, const StepContext& ctx,
+                         const Part& part, const Wire& wire, std::span<float> m) const {
+  const auto ranges = due(bucket, ctx.step);
+  space.bring_block(wire.down_block.span());
   for (std::size_t j = 0; j < part.shards.size(); ++j) {
     const Shard& shard = part.shards[j];
-    read_values(wire.down[j].span(), format_, std::span(values).subspan(shard.begin, shard.size()));
-  }
-  auto from = values.begin();
-  for (const Range& r : due(bucket, ctx.step)) {
-    std::copy_n(from, r.n(), m.subspan(r.begin).begin());
-    from += static_cast<std::ptrdiff_t>(r.n());
+    const ValueView view(space.bring(wire.down[j].span()).data(), shard.size(), format_);
+    for_parts(ranges, shard, [&](const Range& r, std::size_t first) {
+      read_values(space, view, first, m.subspan(r.begin, r.n()));
+    });
   }
 }
 

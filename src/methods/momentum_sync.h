@@ -30,21 +30,15 @@ class MomentumSync {
   // depend on the cut into buckets.
   std::optional<Part> part(const Bucket& bucket, const Round& round) const;
 
-  // Encodes values in the format. Sets non_finite if a value is outside the format's range.
-  void encode(const Bucket& bucket, const StepContext& ctx, std::span<const float> m,
+  // Encodes values in the format. A value outside the format's range is a fault.
+  void encode(Space& space, const Bucket& bucket, const StepContext& ctx, std::span<const float> m,
               const Part& part, Wire& wire) const;
 
   // The mean over the ranks, added in rank order and encoded in the format.
   void serve(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
 
-  void apply(const Bucket& bucket, const StepContext& ctx, const Part& part, const Wire& wire,
-             std::span<float> m) const;
-
-  // The same on a device, with a format of levels.
-  void encode_on_device(Space& space, const Bucket& bucket, const StepContext& ctx,
-                        std::span<const float> m, const Part& part, Wire& wire) const;
-  void apply_on_device(Space& space, const Bucket& bucket, const StepContext& ctx, const Part& part,
-                       const Wire& wire, std::span<float> m) const;
+  void apply(Space& space, const Bucket& bucket, const StepContext& ctx, const Part& part,
+             const Wire& wire, std::span<float> m) const;
 
   bool empty() const noexcept { return n_blocks_ == 0; }  // true: no momentum is averaged
   const ValueFormat& format() const noexcept { return format_; }

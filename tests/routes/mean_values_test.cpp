@@ -94,9 +94,12 @@ Outcome mean_of(const std::vector<Floats>& rows, ValueFormat format) {
     Scratch scratch;
     Wire wire;
     prepare(*part, ctx, wire);
-    sync.encode(bucket, ctx, out.values[r], *part, wire);
+    sync.encode(Space::host(), bucket, ctx, out.values[r], *part, wire);
+    if (wire.fault_word() != Wire::kNoTensor) {
+      wire.non_finite = NonFinite{comm.rank(), wire.fault_word()};
+    }
     exchange(comm, server, *part, ctx, {}, scratch, wire);
-    if (!wire.non_finite) sync.apply(bucket, ctx, *part, wire, out.values[r]);
+    if (!wire.non_finite) sync.apply(Space::host(), bucket, ctx, *part, wire, out.values[r]);
     out.non_finite[r] = wire.non_finite;
     out.sent[r] = comm.traffic().bytes_sent;
   });
