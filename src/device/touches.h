@@ -83,6 +83,7 @@ class Touches {
   void add(const kernels::HashWords&) {}
   void add(const kernels::Radix&) {}
   void add(const kernels::LevelShape&) {}
+  void add(const std::optional<kernels::PhiloxKey>&) {}
 
   std::array<Touch, 14> all_;
   std::size_t n_ = 0;

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
+#include "kernels/log2.h"
 #include "kernels/ternary.h"
 
 namespace pride::kernels {
@@ -15,46 +15,75 @@ namespace {
 
 constexpr std::size_t kScaled = 64;  // values that share a scale in WriteValues
 
-double size_of_blend(const BlendOf& u, Size size, std::size_t at, std::size_t n) {
+Total size_of_blend(const BlendOf& u, Size what, std::size_t at, std::size_t n) {
   alignas(64) std::array<float, kScaleBlock> widened, room;
   const auto x = std::span(room).first(n);
   blend_only(u.g.read(at, n, widened), u.blend, u.m.subspan(at, n), x);
   if (!u.e.empty()) add(u.e.subspan(at, n), x);
-  if (size == Size::kLargest) return double{max_abs(x)};
-  return size == Size::kSquares ? sum_squares(x) : sum_abs(x);
+  if (what == Size::kLargest) return {double{max_abs(x)}};
+  if (what == Size::kLogs) return {sum_abs(x), sum_log2(x)};
+  return {what == Size::kSquares ? sum_squares(x) : sum_abs(x)};
 }
 
 float inverse_of(float step) { return step == 0 ? 0.0f : 1.0f / step; }
 
 void store_integers(std::span<const std::int8_t> q, std::size_t at, const LevelLines& lines) {
-  for (std::size_t i = 0; i < q.size(); ++i) {
-    const std::int32_t wide = q[i];
-    const auto narrow = static_cast<std::int16_t>(wide);
-    std::byte* const to = lines.integers.data() + (at + i) * lines.width;
-    if (lines.width == 1) std::memcpy(to, &q[i], 1);
-    if (lines.width == 2) std::memcpy(to, &narrow, 2);
-    if (lines.width == 4) std::memcpy(to, &wide, 4);
-  }
+  const auto store_as = [&]<typename T>(T) {
+    std::ranges::copy(q, reinterpret_cast<T*>(lines.integers.data()) + at);
+  };
+  if (lines.width == 1) return store_as(std::int8_t{});
+  if (lines.width == 2) return store_as(std::int16_t{});
+  store_as(std::int32_t{});
+}
+
+// x = the blend, with 0 for what is not finite. Returns whether all of it is.
+bool blend_of(const BlendOf& u, std::span<const float> g, std::size_t at, std::span<float> m,
+              std::span<float> x) {
+  const bool finite = lion_blend(g, u.blend, m, x) == kAllFinite;
+  if (u.e.empty()) return finite;
+  add(u.e.subspan(at, x.size()), x);
+  if (first_non_finite(x) == kAllFinite) return finite;
+  std::ranges::replace_if(
+      x, [](float y) { return !std::isfinite(y); }, 0.0f);
+  return false;
 }
 
 }  // namespace
 
+void Total::add(Size what, const Total& part) {
+  size = what == Size::kLargest ? std::max(size, part.size) : size + part.size;
+  log2 += part.log2;
+}
+
+float Total::magnitude(Size what, std::size_t n) const {
+  if (n == 0) return 0;
+  const auto count = static_cast<double>(n);
+  double whole = what == Size::kSum || what == Size::kSquares ? size / count : size;
+  if (what == Size::kSquares) whole = std::sqrt(whole);
+  if (what == Size::kLogs && size > 0 && std::isfinite(size)) whole = exp2_of(log2 / count);
+  const auto c = static_cast<float>(whole);
+  return std::isfinite(c) ? c : 0;
+}
+
+float level_step(Size what, float magnitude, int largest) {
+  if (magnitude < kZeroFloor) return 0;
+  const float twice = std::min(2.0f * magnitude, std::numeric_limits<float>::max());
+  return (what == Size::kLargest ? magnitude : twice) / static_cast<float>(largest);
+}
+
 void Measure::run() const noexcept {
   BlockScales<double>{sums}.for_blocks(u.m.size(),
                                        [&](std::size_t k, std::size_t at, std::size_t n) {
-                                         sums[k] = size_of_blend(u, size, at, n);
+                                         const Total total = size_of_blend(u, size, at, n);
+                                         sums[k] = total.size;
+                                         if (!logs.empty()) logs[k] = total.log2;
                                        });
 }
 
 void MeasureBlocks::run() const noexcept {
   steps.for_blocks(u.m.size(), [&](std::size_t k, std::size_t at, std::size_t n) {
-    double whole = size_of_blend(u, size, at, n);
-    if (size != Size::kLargest) whole /= static_cast<double>(n);
-    const auto c = static_cast<float>(size == Size::kSquares ? std::sqrt(whole) : whole);
-    const float twice = std::min(2.0f * c, std::numeric_limits<float>::max());
-    const float top = size == Size::kLargest ? c : twice;
-    const bool zero = !std::isfinite(c) || c < kZeroFloor;
-    steps.of[k] = zero ? 0.0f : top / static_cast<float>(largest);
+    const float magnitude = size_of_blend(u, size, at, n).magnitude(size, n);
+    steps.of[k] = level_step(size, magnitude, largest);
   });
 }
 
@@ -68,17 +97,22 @@ void Quantise::run() const noexcept {
     n = std::min({m.size() - at, kScaleBlock, steps.length - in_step});
     const auto x = std::span(room).first(n);
     const auto q = std::span(levels).first(n);
-    if (lion_blend(u.g.read(at, n, widened), u.blend, m.subspan(at, n), x) != kAllFinite) {
-      fault.note();
+    const auto g = u.g.read(at, n, widened);
+    const float step = steps.of[(steps.first + at) / steps.length], inv = inverse_of(step);
+    bool finite = true;
+    if (u.e.empty() && !random) {
+      finite = lion_quantise(g, u.blend, inv, largest, m.subspan(at, n), q) == kAllFinite;
+    } else {
+      finite = blend_of(u, g, at, m.subspan(at, n), x);
+      if (random) {
+        const auto r = std::span(widened).first(n);  // g is no longer needed
+        uniforms({random->seed, random->step, random->rank, random->first_coord + at}, r);
+        quantise(x, inv, largest, r, q);
+      } else {
+        quantise(x, inv, largest, q);
+      }
     }
-    if (!u.e.empty()) add(u.e.subspan(at, n), x);
-    for (float& y : x) {
-      if (std::isfinite(y)) continue;
-      y = 0;
-      fault.note();
-    }
-    const float step = steps.of[(steps.first + at) / steps.length];
-    quantise(x, inverse_of(step), largest, q);
+    if (!finite) fault.note();
     if (!u.e.empty()) keep_level_error(x, q, step, next.subspan(at, n));
     if (lines.width == 0) pack_levels(q, lines.shape, lines.first_word + at / 64, lines.words);
     if (lines.width != 0) store_integers(q, at, lines);

@@ -1,10 +1,10 @@
-// Calls of the kernels of methods with levels of few bits; the rules of calls.h apply. On the host
-// these methods have their own loops, over blocks in the L1 cache.
+// Calls of the kernels of methods with levels of few bits; the rules of calls.h apply.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/step.h"
@@ -21,18 +21,32 @@ struct BlendOf {
   Blend blend;
   std::span<const float> m, e;
 };
-// A measure of u: the sum of magnitudes, the sum of squares, or the largest magnitude.
-enum class Size : std::uint32_t { kSum, kSquares, kLargest };
+// A measure of u: the sum of magnitudes, the sum of squares, the largest magnitude; or, on the host
+// only, the sums of magnitudes and of their logarithms.
+enum class Size : std::uint32_t { kSum, kSquares, kLargest, kLogs };
+
+// The measure of a scope, the coordinates that share a scale.
+struct Total {
+  double size = 0, log2 = 0;
+
+  void add(Size what, const Total& part);
+  // The mean, the root mean square, the largest or the geometric mean of n magnitudes. The last is
+  // 2^mean(log2(|u| + 1e-12)), but 0 where all u are 0: zeros count as 1e-12. 0 if n is 0 or values
+  // are not finite.
+  float magnitude(Size what, std::size_t n) const;
+};
+// The size of a level at this magnitude: top / largest, where top is the largest magnitude, or
+// twice the mean. 0 below kZeroFloor: then all levels are 0.
+float level_step(Size what, float magnitude, int largest);
 
 // One sum per kScaleBlock coordinates; the last one covers the rest.
 struct Measure {
   BlendOf u;
   Size size;
-  std::span<double> sums;
+  std::span<double> sums, logs = {};  // logs: for kLogs
   void run() const noexcept;
 };
-// The size of a level for each block: top / largest, where top is the largest magnitude, or twice
-// the mean; 0 below kZeroFloor and if it is not finite.
+// The size of a level for each block.
 struct MeasureBlocks {
   BlendOf u;
   Size size;
@@ -56,13 +70,15 @@ struct LevelSteps {
   std::span<const float> of;
   std::size_t length = 1, first = 0;
 };
-// Rounds u to levels;  m = beta2*m + (1-beta2)*g;  if u has an e:  next = u - level*step.
+// Rounds u to levels;  m = beta2*m + (1-beta2)*g;  if u has an e:  next = u - level*step. With
+// `random`, on the host only: stochastic rounding.
 struct Quantise {
   BlendOf u;
   LevelSteps steps;
   std::span<float> m, next;
   LevelLines lines;
   FaultSlot fault;
+  std::optional<PhiloxKey> random = {};
   void run() const noexcept;
 };
 

@@ -67,6 +67,7 @@ LionCub::LionCub(const MethodContext& ctx)
               ": option feedback = yes with bits = 1: a sign has no scale "
               "that the error could be measured in; choose bits = 2 or more, or signsgd-ef");
   e_ = &state_.add("e", StateKind::kLocal);
+  next_ = FlatBuffer::room(layout_.flat_size(), space_);
 }
 
 // --- Protocol: votes; momenta that are due. ------------------------------------------------------
@@ -110,65 +111,87 @@ std::vector<Part> LionCub::vote_parts(const Bucket& b, int voters) const {
 void LionCub::prepare(const StepContext& ctx, GradientView g, Wire& preliminary) {
   const auto e = e_ ? std::span<const float>(e_->span()) : std::span<const float>();
   quantiser_.prepare(space_, ctx, g, m_.span(), e, preliminary);
-  if (!space_.is_host() && !quantiser_.preliminary()) quantiser_.place_steps(space_, bits_);
+  if (!quantiser_.preliminary()) quantiser_.place_steps(space_, bits_);
 }
 
 void LionCub::take_preliminary(const StepContext&, const Wire& preliminary) {
   quantiser_.take_preliminary(preliminary);
-  if (!space_.is_host()) quantiser_.place_steps(space_, bits_);
+  quantiser_.place_steps(space_, bits_);
 }
 
 void LionCub::encode(const Bucket& b, const StepContext& ctx, Flight& flight) {
-  if (!space_.is_host()) return encode_on_device(b, ctx, flight);
+  space_.begin_frames();
   if (bits_ > 1) {
     encode_levels(b, ctx, flight);
   } else {
     encode_signs(space_, b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
+  }
+  if (tie_ == Tie::kHash) {
+    const int votes = flight.find(kSum) != nullptr ? kSum : kVotes;
+    send_tie_bits(space_, flight.part(votes).shards, ctx, nullptr, *flight.find(votes));
   }
   if (Wire* momenta = flight.find(kMomenta)) {
     sync_.encode(space_, b, ctx, m_.span(), flight.part(kMomenta), *momenta);
   }
 }
 
-// Writes levels into the lines of frames, or as the integers of a native sum. `room` of the votes
-// keeps the quantisation error until apply().
+// A native sum's integers as words: a bucket has a multiple of 64 coordinates.
+std::span<std::uint64_t> LionCub::words_of_sums(Wire& sums) {
+  const auto bytes = sums.room.span();
+  return {reinterpret_cast<std::uint64_t*>(bytes.data()), bytes.size() / sizeof(std::uint64_t)};
+}
+
+kernels::LevelLines LionCub::integers_of(const Bucket& b, const Piece& p, Sum type,
+                                         std::span<std::uint64_t> words) const {
+  const std::size_t width = width_of(type);
+  return {
+      .shape = {0, bits_},
+      .integers = std::as_writable_bytes(words).subspan(width * (p.begin - b.begin), width * p.n()),
+      .width = width};
+}
+
+// Writes levels into the lines of frames, or as the integers of a native sum.
 void LionCub::encode_levels(const Bucket& b, const StepContext& ctx, Flight& flight) {
   Wire& wire = *flight.find(kVotes);
   Wire* sums = flight.find(kSum);
-  if (e_) wire.room.resize(sizeof(float) * b.size());
+  if (!sums) space_.stage_block(wire.up_block.span());
+  std::uint32_t* const watched = space_.watch(wire.fault_word());
+  std::span<std::uint64_t> integers;
   if (sums) {
-    sums->room.resize(width_of(flight.part(kSum).sum) * b.size());
-    std::ranges::fill(sums->room.span(), std::byte{0});  // unused tensors and padding add 0
+    sums->room.resize(width_of(flight.part(kSum).sum) * b.size(), *ctx.memory);
+    integers = space_.stage(words_of_sums(*sums));
+    space_.clear(integers);  // unused tensors and padding add 0
   }
   for (std::size_t j = 0; j < b.shards.size(); ++j) {
     const Shard& shard = b.shards[j];
-    std::optional<LevelView<std::byte>> view;
+    kernels::LevelLines lines;
+    std::span<std::uint64_t> frame;
     if (!sums) {
-      view.emplace(wire.up[j].span().data(), shard, bits_);
+      const LevelView view(wire.up[j].span().data(), shard, bits_);
+      frame = view.lines;
+      lines = {.shape = view.shape, .words = space_.stage(frame)};
       const bool any_unused = std::ranges::any_of(
           shard.pieces, [&](const Piece& p) { return ctx.is_unused(p.tensor); });
-      if (any_unused) std::ranges::fill(view->lines, std::uint64_t{0});
+      if (any_unused) space_.clear(lines.words);
     }
     for (const Piece& p : shard.pieces) {
       if (ctx.is_unused(p.tensor)) continue;
+      lines.first_word = p.first_word;
+      lines.n_words = p.n_words();
       Quantiser::Buffers buffers{
           .g = flight.grad, .m = m_.span().subspan(p.begin, p.n()), .e = {}, .e_next = {}};
       if (e_) {
         buffers.e = e_->span().subspan(p.begin, p.n());
-        buffers.e_next = wire.room.floats().subspan(p.begin - b.begin, p.n());
+        buffers.e_next = next_.span().subspan(p.begin, p.n());
       }
-      const auto take = [&](std::size_t i, std::span<const std::int8_t> q) {
-        if (view) return kernels::pack_levels(q, view->shape, p.first_word + i / 64, view->lines);
-        with_integers(flight.part(kSum).sum, sums->room.span(), [&](auto integers) {
-          std::ranges::copy(q, integers.subspan(p.begin + i - b.begin).begin());
-        });
-      };
-      const std::size_t bad = quantiser_.encode(p, ctx, buffers, bits_, take);
-      if (bad != kernels::kAllFinite && !wire.non_finite) {
-        wire.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
-      }
+      quantiser_.encode(space_, p, ctx, buffers,
+                        sums ? integers_of(b, p, flight.part(kSum).sum, integers) : lines,
+                        {watched, static_cast<std::uint32_t>(p.tensor)});
     }
+    if (!sums) space_.send(lines.words, frame);
   }
+  if (sums) space_.send(integers, words_of_sums(*sums));
+  space_.report(watched, wire.fault_word());
 }
 
 // --- Server. -------------------------------------------------------------------------------------
@@ -270,9 +293,8 @@ void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ct
   for (const Shard& shard : b.shards) {
     for (const Piece& p : shard.pieces) {
       if (!e_ || ctx.is_unused(p.tensor)) continue;
-      const auto next = space_.is_host() ? wire.room.floats().subspan(p.begin - b.begin, p.n())
-                                         : next_.span().subspan(p.begin, p.n());
-      space_.run(kernels::Copy{next, e_->span().subspan(p.begin, p.n())});
+      space_.run(
+          kernels::Copy{next_.span().subspan(p.begin, p.n()), e_->span().subspan(p.begin, p.n())});
     }
   }
 }

@@ -32,8 +32,6 @@ class LionCub final : public Method {
   // Votes, without the other parts.
   std::vector<Part> vote_parts(const Bucket& b, int voters) const;
 
-  void encode_on_device(const Bucket& b, const StepContext& ctx, Flight& flight);
-  void levels_on_device(const Bucket& b, const StepContext& ctx, Flight& flight);
   static std::size_t width_of(Sum type);
   static std::span<std::uint64_t> words_of_sums(Wire& sums);
   kernels::LevelLines integers_of(const Bucket& b, const Piece& p, Sum type,
@@ -53,7 +51,7 @@ class LionCub final : public Method {
   MomentumSync sync_;
   FlatBuffer& m_;
   FlatBuffer* e_ = nullptr;  // the quantisation error, with error feedback
-  FlatBuffer next_;          // the error of this step, on a device
+  FlatBuffer next_;          // that of this step, until apply(): the step may be dropped
 };
 
 }  // namespace pride::methods
