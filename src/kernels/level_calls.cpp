@@ -15,14 +15,18 @@ namespace {
 
 constexpr std::size_t kScaled = 64;  // values that share a scale in WriteValues
 
-Total size_of_blend(const BlendOf& u, Size what, std::size_t at, std::size_t n) {
+Total total_of(std::span<const float> u, Size what) {
+  if (what == Size::kLargest) return {double{max_abs(u)}};
+  if (what == Size::kLogs) return {sum_abs(u), sum_log2(u)};
+  return {what == Size::kSquares ? sum_squares(u) : sum_abs(u)};
+}
+
+Total total_of(const BlendOf& u, Size what, std::size_t at, std::size_t n) {
   alignas(64) std::array<float, kScaleBlock> widened, room;
   const auto x = std::span(room).first(n);
   blend_only(u.g.read(at, n, widened), u.blend, u.m.subspan(at, n), x);
   if (!u.e.empty()) add(u.e.subspan(at, n), x);
-  if (what == Size::kLargest) return {double{max_abs(x)}};
-  if (what == Size::kLogs) return {sum_abs(x), sum_log2(x)};
-  return {what == Size::kSquares ? sum_squares(x) : sum_abs(x)};
+  return total_of(x, what);
 }
 
 float inverse_of(float step) { return step == 0 ? 0.0f : 1.0f / step; }
@@ -74,7 +78,7 @@ float level_step(Size what, float magnitude, int largest) {
 void Measure::run() const noexcept {
   BlockScales<double>{sums}.for_blocks(u.m.size(),
                                        [&](std::size_t k, std::size_t at, std::size_t n) {
-                                         const Total total = size_of_blend(u, size, at, n);
+                                         const Total total = total_of(u, size, at, n);
                                          sums[k] = total.size;
                                          if (!logs.empty()) logs[k] = total.log2;
                                        });
@@ -82,7 +86,7 @@ void Measure::run() const noexcept {
 
 void MeasureBlocks::run() const noexcept {
   steps.for_blocks(u.m.size(), [&](std::size_t k, std::size_t at, std::size_t n) {
-    const float magnitude = size_of_blend(u, size, at, n).magnitude(size, n);
+    const float magnitude = total_of(u, size, at, n).magnitude(size, n);
     steps.of[k] = level_step(size, magnitude, largest);
   });
 }
@@ -98,12 +102,15 @@ void Quantise::run() const noexcept {
     const auto x = std::span(room).first(n);
     const auto q = std::span(levels).first(n);
     const auto g = u.g.read(at, n, widened);
-    const float step = steps.of[(steps.first + at) / steps.length], inv = inverse_of(step);
+    float step = size ? 0 : steps.of[(steps.first + at) / steps.length];
     bool finite = true;
-    if (u.e.empty() && !random) {
-      finite = lion_quantise(g, u.blend, inv, largest, m.subspan(at, n), q) == kAllFinite;
+    if (u.e.empty() && !size && !random) {
+      finite =
+          lion_quantise(g, u.blend, inverse_of(step), largest, m.subspan(at, n), q) == kAllFinite;
     } else {
       finite = blend_of(u, g, at, m.subspan(at, n), x);
+      if (size) step = level_step(*size, total_of(x, *size).magnitude(*size, n), largest);
+      const float inv = inverse_of(step);
       if (random) {
         const auto r = std::span(widened).first(n);  // g is no longer needed
         uniforms({random->seed, random->step, random->rank, random->first_coord + at}, r);

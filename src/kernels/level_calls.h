@@ -70,14 +70,16 @@ struct LevelSteps {
   std::span<const float> of;
   std::size_t length = 1, first = 0;
 };
-// Rounds u to levels;  m = beta2*m + (1-beta2)*g;  if u has an e:  next = u - level*step. With
-// `random`, on the host only: stochastic rounding.
+// Rounds u to levels;  m = beta2*m + (1-beta2)*g;  if u has an e:  next = u - level*step. On the
+// host only: with `size`, measures u itself, as MeasureBlocks, and steps.of may be empty; with
+// `random`, rounds stochastically.
 struct Quantise {
   BlendOf u;
   LevelSteps steps;
   std::span<float> m, next;
   LevelLines lines;
   FaultSlot fault;
+  std::optional<Size> size = {};
   std::optional<PhiloxKey> random = {};
   void run() const noexcept;
 };

@@ -107,39 +107,28 @@ void Quantiser::place_steps(Space& space, int bits) {
 }
 
 // A block's number is that of its range of flat coordinates, plus the number of tensors before it.
-std::span<float> Quantiser::block_steps(std::size_t tensor, std::size_t begin, std::size_t end) {
-  const std::size_t first = begin / kScaleBlock;
-  return {steps_.get() + tensor + first, blocks_of(end) - first};
+std::span<float> Quantiser::block_steps(const Piece& piece) {
+  const std::size_t first = piece.begin / kScaleBlock;
+  return {steps_.get() + piece.tensor + first, blocks_of(piece.end) - first};
 }
 
-// Block by block on the host, so that the data of a block stay in the L1 cache; else at once.
+// Blocks are measured and quantised at once on the host, in the L1 cache.
 void Quantiser::encode(Space& space, const Piece& piece, const StepContext& ctx, const Buffers& b,
                        const kernels::LevelLines& lines, FaultSlot fault) {
-  const bool whole = by_tensor_ || !space.is_host();
-  for (std::size_t at = 0, n = 0; at < piece.n(); at += n) {
-    const std::size_t begin = piece.begin + at, lead = begin % kScaleBlock;
-    n = whole ? piece.n() : std::min(piece.n() - at, kScaleBlock - lead);
-    const kernels::BlendOf u = {b.g.of(piece.tensor, begin, begin + n),
-                                lion_blend(ctx.scalars_of(piece)), b.m.subspan(at, n),
-                                part_of(b.e, at, n)};
-    kernels::LevelSteps steps;
-    if (by_tensor_) {
-      steps = {{steps_.get() + scale_of_[piece.tensor], 1}, n, 0};
-    } else {
-      const auto blocks = block_steps(piece.tensor, begin, begin + n);
-      const int largest = kernels::largest_level(lines.shape.bits);
-      space.run(kernels::MeasureBlocks{u, size_, largest, {blocks, lead}});
-      steps = {blocks, kScaleBlock, lead};
-    }
-    kernels::LevelLines part = lines;
-    part.first_word += at / 64;
-    part.n_words = words_for(n);
-    part.integers = lines.integers.subspan(lines.width * at, lines.width * n);
-    std::optional<kernels::PhiloxKey> random;
-    if (stochastic_) random = {ctx.seed, ctx.step, ctx.rank, piece.in_whole(begin)};
-    const auto next = b.e_next.empty() ? b.e_next : b.e_next.subspan(at, n);
-    space.run(kernels::Quantise{u, steps, b.m.subspan(at, n), next, part, fault, random});
+  const kernels::BlendOf u = {b.g.of(piece), lion_blend(ctx.scalars_of(piece)), b.m, b.e};
+  const std::size_t lead = piece.begin % kScaleBlock;
+  kernels::LevelSteps steps{{}, kScaleBlock, lead};
+  if (by_tensor_) steps = {{steps_.get() + scale_of_[piece.tensor], 1}, piece.n(), 0};
+  if (!by_tensor_ && !space.is_host()) {
+    const auto blocks = block_steps(piece);
+    const int largest = kernels::largest_level(lines.shape.bits);
+    space.run(kernels::MeasureBlocks{u, size_, largest, {blocks, lead}});
+    steps.of = blocks;
   }
+  kernels::Quantise call{u, steps, b.m, b.e_next, lines, fault};
+  if (!by_tensor_ && space.is_host()) call.size = size_;
+  if (stochastic_) call.random = {ctx.seed, ctx.step, ctx.rank, piece.in_whole(piece.begin)};
+  space.run(call);
 }
 
 }  // namespace pride::methods

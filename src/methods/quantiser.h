@@ -58,7 +58,7 @@ class Quantiser {
   static std::string host_only(const OptionValues& options);  // MethodEntry::host_only
 
  private:
-  std::span<float> block_steps(std::size_t tensor, std::size_t begin, std::size_t end);
+  std::span<float> block_steps(const Piece& piece);
 
   Layout layout_;
   kernels::Size size_;
