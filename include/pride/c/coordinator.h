@@ -39,10 +39,12 @@ PRIDE_API void pride_coordinator_interrupt(pride_coordinator* coordinator);
 /* Destroy the optimizer first. */
 PRIDE_API void pride_coordinator_destroy(pride_coordinator* coordinator);
 
-/* Makes an optimizer whose exchanges are rounds of the coordinator's run. All functions of
- * optimizers accept it. Call pride_optimizer_broadcast() before the first step and after each load:
- * it joins the run, overwrites the parameters with the run's and sets steps_done to the open round.
- * `settings`: a text that must be equal on all workers, or NULL. */
+/* Makes an optimizer whose exchanges are rounds of the coordinator's run. Functions that it cannot
+ * do return PRIDE_INVALID: add, scale_next_step, follow, those of virtual workers. In a step in
+ * parts gradients are read in pride_optimizer_finish(), and only functions of the step may be
+ * called. Call pride_optimizer_broadcast() before the first step and after each load: it joins the
+ * run, overwrites the parameters with the run's and sets steps_done to the open round. `settings`:
+ * a text that must be equal on all workers, or NULL. */
 PRIDE_API int pride_optimizer_create_worker(pride_coordinator* coordinator,
                                             const pride_layout* layout,
                                             const pride_options* options, const char* settings,
