@@ -211,7 +211,7 @@ def test_the_momentum_can_be_saved_once_the_coordinator_is_given_up(tmp_path):
     served, address = serve(tmp_path)
     model = model_of(1)
     optimizer = pride.DistributedLion(model.parameters(), lr=1e-2, coordinator=address,
-                                      worker_name="a", timeout=1)
+                                      worker_name="a", timeout=4)
     served.kill()
     served.wait()
     model(torch.ones(8, 40)).square().sum().backward()
