@@ -150,7 +150,7 @@ class Job(Processes):
             assert pipe.poll(60) and pipe.recv() == "ready"
         self.send("go")
 
-    def result(self, rank, timeout=30):
+    def result(self, rank, timeout=60):
         """(text of the error or None, value, seconds) of a rank; None if it died."""
         if not self.pipes[rank].poll(timeout):
             raise AssertionError(f"rank {rank} hangs for {timeout} s")
@@ -167,7 +167,7 @@ class Job(Processes):
         for pipe in self.pipes:
             with contextlib.suppress(OSError):
                 pipe.send("end")
-        until = time.monotonic() + 20
+        until = time.monotonic() + 40
         hanging = []
         for rank, process in enumerate(self.processes):
             process.join(max(0, until - time.monotonic()))
