@@ -92,7 +92,10 @@ class SharedArrays {
   std::span<std::uint64_t> words(std::size_t count) { return part(bits_, count); }
   std::span<std::uint64_t> bits() { return words(words_for(n)); }
   std::span<const std::uint32_t> packed(std::size_t count) { return part(packed_, count); }
-  std::span<std::byte> integers(std::size_t bytes) { return part(integers_, bytes); }
+  std::span<std::byte> integers(std::size_t bytes) {  // at multiples of 4, as in a frame
+    const auto all = one_of(integers_).at(on_);
+    return all.subspan(4 * below((all.size() - bytes) / 4 + 1), bytes);
+  }
   std::span<Float16> rounded() { return {reinterpret_cast<Float16*>(part(rounded_, n).data()), n}; }
   kernels::LevelLines lines(std::size_t n_words) {
     return {.shape = kShape,
