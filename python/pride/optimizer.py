@@ -115,8 +115,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  timeout: Union[float, datetime.timedelta, None] = None,
                  broadcast_parameters: bool = False, equal_gradients: str = "refuse",
                  node_of_rank: Optional[List[int]] = None, node_group: Any = None,
-                 replicate_mesh: Any = None,
-                 run_on: str = "auto", virtual_workers: Optional[int] = None,
+                 replicate_mesh: Any = None, run_on: str = "auto", virtual_workers: Optional[int] = None,
                  coordinator: Optional[str] = None, certificates: Optional[str] = None,
                  worker_name: Optional[str] = None,
                  coordinator_secret: Union[str, os.PathLike, None] = None) -> None:

@@ -95,14 +95,6 @@ class JobMaker {
     if (coin() || options_.dtype) return floats();
     return {halves(DType::kBFloat16), nullptr, n};
   }
-  // Cells of a few values each.
-  kernels::SharedBits cells() {
-    kernels::SharedBits bits;
-    bits.x = masters();
-    bits.per_cell = 7.3f;
-    bits.flip = coin() ? 0 : ~std::uint64_t{0};
-    return bits;
-  }
 
   FaultSlot fault() {
     const std::uint32_t none[1] = {kNoTensor};

@@ -54,21 +54,28 @@ class RandomCalls {
     if (make_.coin()) u.e = make_.floats();
     return u;
   }
+  // Cells of a few values each.
+  kernels::SharedBits cells() {
+    kernels::SharedBits bits;
+    bits.x = make_.masters();
+    bits.per_cell = 7.3f;
+    bits.flip = make_.coin() ? 0 : ~std::uint64_t{0};
+    return bits;
+  }
   kernels::Size size() { return static_cast<kernels::Size>(make_.below(3)); }
 
   // Braced lists are evaluated from left to right, so equal makers draw the same.
   kernels::LionSigns of(Of<kernels::LionSigns>) {
-    return {make_.broken_values(), kBlend,       make_.cells(),
-            make_.momenta(),       make_.bits(), make_.fault()};
+    return {make_.broken_values(), kBlend, cells(), make_.momenta(), make_.bits(), make_.fault()};
   }
   kernels::LionBlend of(Of<kernels::LionBlend>) {
     return {make_.broken_values(), kBlend,        make_.momenta(),
             make_.floats(),        make_.fault(), make_.guard()};
   }
   kernels::PackSigns of(Of<kernels::PackSigns>) {
-    return {make_.floats(), make_.cells(), make_.bits(), make_.guard(), make_.fault()};
+    return {make_.floats(), cells(), make_.bits(), make_.guard(), make_.fault()};
   }
-  kernels::CellBits of(Of<kernels::CellBits>) { return {make_.cells(), make_.bits()}; }
+  kernels::CellBits of(Of<kernels::CellBits>) { return {cells(), make_.bits()}; }
   kernels::ApplySigns of(Of<kernels::ApplySigns>) { return {make_.bits(), kStep, make_.masters()}; }
   kernels::ApplyTernary of(Of<kernels::ApplyTernary>) {
     return {make_.bits(), make_.bits(), kStep, make_.masters()};

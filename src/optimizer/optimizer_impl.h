@@ -27,6 +27,7 @@ struct Optimizer::Impl final : Replica::Impl {
   bool skips_non_finite() const override {
     return Replica::Impl::skips_non_finite() || loss_scale.used;
   }
+  void fail_others(const std::string& why) override { caller.fail(why); }
   bool has_applied_nothing() const override { return pipeline->has_applied_nothing(); }
 
   std::vector<std::int64_t> check_ranks_agree();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/device.h"
 #include "optimizer/optimizer_impl.h"
 #include "pride/error.h"
 
@@ -115,17 +114,7 @@ StepReport Optimizer::Impl::finish() {
   guarded([&] { non_finite = pipeline->finish(); });
   in_step = false;
   StepReport report;
-  report.step = steps_done;
-  if (non_finite) {
-    skip(describe(*non_finite, steps_done), report);
-  } else {
-    StepNotes notes;
-    guarded([&] { notes = end_local_step(*method, ctx); });
-    // no other rank has the flag, so all would go on without this one
-    if (notes.alone && !skips_non_finite()) caller.fail(describe(*notes.alone, steps_done));
-    note(notes, report);
-  }
-  if (options.device) report.note = options.device->warning();
+  end_step(non_finite, report);
   if (!non_finite || !loss_scale.used) ++steps_done;
   publish();
   enter(uncounted(), report);

@@ -76,6 +76,10 @@ struct Replica::Impl {
   static void enter(const Traffic& traffic, StepReport& report);
   static void enter(const StepTimes& times, StepReport& report);
   static StepNotes end_local_step(Method& method, const StepContext& ctx);
+  // Reports what was not finite, and ends a step that was not dropped as a whole.
+  void end_step(const std::optional<NonFinite>& non_finite, StepReport& report);
+  // No other worker sees this one's flag, so all would go on without it.
+  virtual void fail_others(const std::string& /*why*/) {}
   void note(const StepNotes& notes, StepReport& report);
   // An exception in a part of a step ends the step. Momentum is then half changed, and parameters
   // if a bucket was applied.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
+#include "device/device.h"
 #include "optimizer/replica_impl.h"
 #include "pride/error.h"
 
@@ -116,6 +117,19 @@ void Replica::Impl::skip(const std::string& text, StepReport& report) {
   }
   report.skip_reason += (report.skipped ? "; " : "") + text;
   report.skipped = true;
+}
+
+void Replica::Impl::end_step(const std::optional<NonFinite>& non_finite, StepReport& report) {
+  report.step = steps_done;
+  if (non_finite) {
+    skip(describe(*non_finite, steps_done), report);
+  } else {
+    StepNotes notes;
+    guarded([&] { notes = end_local_step(*method, ctx); });
+    if (notes.alone && !skips_non_finite()) fail_others(describe(*notes.alone, steps_done));
+    note(notes, report);
+  }
+  if (options.device) report.note = options.device->warning();
 }
 
 void Replica::Impl::note(const StepNotes& notes, StepReport& report) {

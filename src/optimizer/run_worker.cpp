@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "device/device.h"
 #include "methods/vote_weights.h"
 #include "optimizer/central.h"
 #include "optimizer/replica_impl.h"
@@ -142,15 +141,7 @@ StepReport RunWorker::Impl::step(const Parameters& params, const Gradients& grad
     if (!non_finite) exchange_and_apply(times);
   });
   StepReport report;
-  report.step = steps_done;
-  if (non_finite) {
-    skip(describe(*non_finite, steps_done), report);
-  } else {
-    StepNotes notes;
-    guarded([&] { notes = end_local_step(*method, ctx); });
-    note(notes, report);
-  }
-  if (options.device) report.note = options.device->warning();
+  end_step(non_finite, report);
   ++steps_done;
   if (ends_round(report.step)) end_round(report.step, !non_finite, report);
   publish();

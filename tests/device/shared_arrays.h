@@ -116,13 +116,6 @@ class SharedArrays {
   Values values() { return coin() ? Values::of(floats()) : part(finite_); }
   Values broken_values() { return coin() ? values() : part(broken_); }
   Values feedback_values() { return below(4) == 0 ? Values{} : values(); }
-  kernels::SharedBits cells() {
-    kernels::SharedBits zeros;
-    zeros.x = masters();
-    zeros.per_cell = 7.3f;
-    zeros.flip = coin() ? 0 : ~std::uint64_t{0};
-    return zeros;
-  }
   FaultSlot fault() { return {fault_word(), static_cast<std::uint32_t>(below(9))}; }
   Guard set_guard() { return fault_word(); }
   Guard guard() { return coin() ? nullptr : set_guard(); }
