@@ -16,6 +16,14 @@ struct Cost {
 
   std::uint64_t bytes() const noexcept { return bytes_up + bytes_down; }
   std::uint64_t bytes_off_node() const noexcept { return bytes() - bytes_local; }
+  Cost& operator+=(const Cost& other) noexcept {
+    bytes_up += other.bytes_up;
+    bytes_down += other.bytes_down;
+    bytes_local += other.bytes_local;
+    exact = exact && other.exact;
+    bound = bound && other.bound;
+    return *this;
+  }
 };
 
 }  // namespace pride

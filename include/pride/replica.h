@@ -24,14 +24,18 @@
 
 namespace pride {
 
-// Hyper-parameters of one group of tensors (TensorSpec::group is its index). Unset values are the
-// method's defaults, e.g. lr 1e-4 and betas (0.9, 0.99) for Lion and its votes, 1e-3 and (0.9,
+// One group of tensors (TensorSpec::group is its index). Unset hyper-parameters are the defaults of
+// the group's method, e.g. lr 1e-4 and betas (0.9, 0.99) for Lion and its votes, 1e-3 and (0.9,
 // 0.999) for AdamW; decay 0. Coming from AdamW: docs/python_migration.md.
 struct ParamGroup {
   std::optional<double> lr = {};
   std::optional<double> beta1 = {}, beta2 = {};
   std::optional<double> eps = {};
   std::optional<double> weight_decay = {};
+  // The method of these tensors, with its own options. Empty: OptimizerOptions::method, with
+  // OptimizerOptions::options.
+  std::string method = {};
+  std::map<std::string, std::string> options = {};
 };
 
 // Each rank's local state (StateKind::kLocal) after loading the states of all ranks. kKeep: rank r
@@ -116,6 +120,19 @@ struct RoundReport {
   bool took_parameters = false;  // adopted the coordinator's parameters
 };
 
+// A section: the groups that name one method with the same options. Its steps have the bits of an
+// optimizer of its own over its tensors, as a part of the model (TensorSpec::first_coord).
+struct SectionReport {
+  std::string method;
+  std::map<std::string, std::string> options;  // all that the method has
+  std::vector<int> groups;                     // ascending
+  std::size_t n_coords = 0;                    // of its tensors
+  std::uint64_t state = 0;                     // bytes: its share of MemoryUse::state
+  Cost cost, mean_cost;                        // its shares of Replica::cost() and mean_cost()
+  // In the last step: its shares of the report's.
+  std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0;
+};
+
 // One step of a virtual worker.
 struct WorkerReport {
   std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0;
@@ -185,20 +202,23 @@ class Replica {
 
   // Sets hyper-parameters of a group from the next step on; unset ones do not change. If they
   // differ between ranks, the step throws CommError and names the rank. Throws InvalidArgument, and
-  // has changed nothing, if one is out of range or the method does not have it.
+  // has changed nothing, if one is out of range, if the method does not have it, or if `values`
+  // names another method or other options than the group had at first.
   void set_group(const ParamGroup& values, int group = 0);
   ParamGroup group(int group = 0) const;  // the values in force, with the method's defaults
 
   const Layout& layout() const noexcept;
-  const MethodInfo& method() const noexcept;  // with its options
+  const MethodInfo& method(int group = 0) const;  // of a group, with its options
   std::int64_t steps_done() const noexcept;
   MemoryUse memory() const;
 
   // The bytes that this worker sends in the given step; and the mean of them over the steps of its
-  // period (MethodInfo::period), rounded up. With a coordinator: the bytes of the ballot, without
-  // the client's messages.
+  // period (MethodInfo::period), rounded up in each section. With a coordinator: the bytes of the
+  // ballot, without the client's messages.
   Cost cost(std::int64_t step = 0) const;
   Cost mean_cost(std::int64_t step = 0) const;
+  // In the order of their first groups; costs are those of the given step.
+  std::vector<SectionReport> sections(std::int64_t step = 0) const;
 
   // The number of buckets on each route ("sharded", "one-shot", "hierarchical", "native",
   // "coordinator": docs/wire_format.md), equal on all ranks. Empty with one rank.
@@ -227,7 +247,8 @@ class Replica {
   void read(std::size_t tensor, std::size_t begin, std::span<float> values) const;
   void write(const Parameters& params, std::span<const float> flat);
 
-  // The state's memory, to be read in place: one entry per buffer, valid until tensors are added.
+  // The state's memory, to be read in place: one entry per buffer of a section, valid until tensors
+  // are added.
   // Only steps and loads change it. StateBuffer::memory keeps it readable longer. With virtual
   // workers: worker 0's. On a device, work that is queued on set_stream()'s stream after this call
   // finds the memory filled; other streams wait for that stream.

@@ -18,14 +18,16 @@ namespace pride {
 // kServer: each server has those of its shards.
 enum class StateKind { kLocal, kShared, kServer };
 
-// A buffer of (flat_size) values in an optimizer's memory. A kServer buffer is in host memory, with
-// zeros in other ranks' shards.
+// A buffer in an optimizer's memory: values of a section's tensors in their order, each of which
+// begins at a multiple of 64. A kServer buffer is in host memory, with zeros in other ranks'
+// shards.
 struct StateBuffer {
   std::string name;  // "m"
   StateKind kind = StateKind::kLocal;
   std::span<float> values = {};             // if `dtype` is bfloat16, each float is two values
   std::shared_ptr<const void> memory = {};  // keeps the values readable
   DType dtype = DType::kFloat32;            // or kBFloat16
+  int section = 0;                          // its number in Replica::sections()
 };
 
 // One rank's state. Tensors are keyed "<buffer>/<parameter>", e.g. "m/blocks.0.attn.weight", and

@@ -9,7 +9,7 @@ import traceback
 from .errors import (CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory,
                      c_text, number, of_type, text, whole)
 
-C_VERSION = 11
+C_VERSION = 12
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -61,7 +61,10 @@ _pointer, _string = c.c_void_p, c.c_char_p
 Array = _struct("Array", (_pointer, "data"), (_u64, "n"),
                 (_i32, "dtype device device_index reserved"), (_pointer, "stream"))
 Tensor = _struct("Tensor", (_string, "name"), (c.POINTER(_i64), "shape"), (_i32, "n_dims group"))
-Group = _struct("Group", (_double, "lr beta1 beta2 eps weight_decay"))
+Group = _struct("Group", (_double, "lr beta1 beta2 eps weight_decay"), (_string, "method"),
+                (c.POINTER(_string), "names values"), (_u64, "n_options"))
+StateBuffer = _struct("StateBuffer", (_string, "name"), (_pointer, "data"),
+                      (_i32, "kind dtype section reserved"))
 Matrices = _struct("Matrices", (c.POINTER(_pointer), "data"), (_u64, "n rows cols stride"),
                    (_i32, "iterations reserved"))
 ORTHOGONALISE = c.CFUNCTYPE(c.c_int, _pointer, c.POINTER(Matrices), _pointer, _pointer, _u64)
@@ -188,8 +191,7 @@ _FUNCTIONS = {
     "pride_optimizer_period": (_i64, [_handle]),
     "pride_optimizer_to_common": (None, [_handle, _array]),
     "pride_optimizer_to_local": (None, [_handle, _array]),
-    "pride_optimizer_state_dtype": (None, [_handle, _u64, c.POINTER(_i32)]),
-    "pride_optimizer_state_buffer": (None, [_handle, _u64, _text_out, c.POINTER(_i32), _out]),
+    "pride_optimizer_state_buffer": (None, [_handle, _u64, c.POINTER(StateBuffer)]),
     "pride_optimizer_state_memory": (None, [_handle, _out]),
     "pride_optimizer_save": (None, [_handle, _out]),
     "pride_optimizer_load": (None, [_handle, _handle]),

@@ -14,13 +14,9 @@ from .methods import method_info
 
 def buffers(handle):
     """(name, kind, address, is bfloat16) of each of the method's buffers."""
-    name, kind, data, dtype = c.c_char_p(), c.c_int32(), c.c_void_p(), c.c_int32()
-    found = []
-    while library.lib.pride_optimizer_state_buffer(
-            handle, len(found), c.byref(name), c.byref(kind), c.byref(data)) == 0:
-        library.call("pride_optimizer_state_dtype", handle, len(found), c.byref(dtype))
-        found.append((name.value.decode(), kind.value, data.value,
-                      dtype.value == library.BFLOAT16))
+    found, out = [], library.StateBuffer()
+    while library.lib.pride_optimizer_state_buffer(handle, len(found), c.byref(out)) == 0:
+        found.append((out.name.decode(), out.kind, out.data, out.dtype == library.BFLOAT16))
     return found
 
 

@@ -20,10 +20,20 @@ pride_cost cost_of(const pride::Cost& cost) {
           .bound = cost.bound};
 }
 
+// Options of a function about one method, which groups may not replace.
+pride::OptimizerOptions options_for_one(const pride_options* options, int world) {
+  pride::OptimizerOptions all = options_of(given(options, "options"), world);
+  for (std::size_t g = 0; g < all.groups.size(); ++g) {
+    PRIDE_CHECK(all.groups[g].method.empty(), "options: group ", g, " has the method ",
+                all.groups[g].method, ", but this function is about one method");
+  }
+  return all;
+}
+
 void write_cost(const pride_options* options, const pride_layout* layout, int32_t rank,
                 const int32_t* vote_weights, pride::CostQuery query, pride_cost* cost) {
   PRIDE_CHECK(query.world >= 1, "a world of ", query.world, " ranks");
-  const pride::OptimizerOptions all = options_of(given(options, "options"), query.world);
+  const pride::OptimizerOptions all = options_for_one(options, query.world);
   query.options = all.options;
   query.rank = std::max(rank, 0);
   query.bucket_coords = all.bucket_coords;
@@ -76,10 +86,40 @@ int pride_optimizer_mean_cost(const pride_optimizer* optimizer, int64_t step, pr
   });
 }
 
+int pride_optimizer_section(const pride_optimizer* optimizer, int32_t group, int64_t step,
+                            pride_section* out) {
+  thread_local std::string method, options;
+  return guarded([&] {
+    PRIDE_CHECK(given(out, "section").struct_size >= sizeof *out, "pride_section: struct_size is ",
+                out->struct_size, ", must be ", sizeof *out, " or more");
+    const auto sections = unlocked(optimizer).sections(step);
+    const auto found = std::ranges::find_if(sections, [&](const pride::SectionReport& section) {
+      return std::ranges::count(section.groups, group) > 0;
+    });
+    PRIDE_CHECK(found != sections.end(), "optimizer: there is no group ", group);
+    method = found->method;
+    options.clear();
+    for (const auto& [name, value] : found->options) {
+      options += pride::concat(options.empty() ? "" : " ", name, "=", value);
+    }
+    *out = {.struct_size = out->struct_size,
+            .index = static_cast<int32_t>(found - sections.begin()),
+            .method = method.c_str(),
+            .options = options.c_str(),
+            .n_coords = found->n_coords,
+            .state = found->state,
+            .cost = cost_of(found->cost),
+            .mean_cost = cost_of(found->mean_cost),
+            .bytes_sent = found->bytes_sent,
+            .bytes_received = found->bytes_received,
+            .messages_sent = found->messages_sent};
+  });
+}
+
 int pride_method_why_host_only(const pride_options* options, const char** why) {
   return guarded([&] {
     thread_local std::string text;
-    const pride::OptimizerOptions all = options_of(given(options, "options"), 1);
+    const pride::OptimizerOptions all = options_for_one(options, 1);
     text = pride::why_host_only(all.method, all.options);
     given(why, "why") = text.c_str();
   });
@@ -132,8 +172,11 @@ int pride_method_info(const char* name, int32_t world, pride_method* out) {
             .bits_down = info.bits_down,
             .exact_cost = info.exact_cost,
             .max_world = info.max_world,
-            .defaults = {info.default_lr, info.default_beta1, info.default_beta2, info.default_eps,
-                         info.default_weight_decay},
+            .defaults = group_of(pride::ParamGroup{.lr = info.default_lr,
+                                                   .beta1 = info.default_beta1,
+                                                   .beta2 = info.default_beta2,
+                                                   .eps = info.default_eps,
+                                                   .weight_decay = info.default_weight_decay}),
             .n_options = info.options.size()};
   });
 }
@@ -155,7 +198,7 @@ int pride_method_operations(const pride_options* options, const pride_layout* la
                             double* operations) {
   return guarded([&] {
     PRIDE_CHECK(world >= 1, "a world of ", world, " ranks");
-    const pride::OptimizerOptions all = options_of(given(options, "options"), world);
+    const pride::OptimizerOptions all = options_for_one(options, world);
     given(operations, "operations") = pride::matrix_operations(
         all.method, given(layout, "layout").layout, {.options = all.options, .world = world});
   });
@@ -164,7 +207,7 @@ int pride_method_operations(const pride_options* options, const pride_layout* la
 int pride_method_matrices(const pride_options* options, const pride_layout* layout, int32_t* forms,
                           const char** text) {
   return guarded([&] {
-    const pride::OptimizerOptions all = options_of(given(options, "options"), 1);
+    const pride::OptimizerOptions all = options_for_one(options, 1);
     given(text, "text") = nullptr;
     thread_local pride::Matrices made;
     made = pride::matrices_of(all.method, given(layout, "layout").layout, all.options);
@@ -183,7 +226,7 @@ int pride_plan(pride_comm* comm, const pride_options* options, const pride_plan_
                 sizeof(pride_plan_row), " or more");
     pride::PlanFacts known = facts_of(given(facts, "facts"));
     pride::Communicator& world = *given(comm, "comm").comm;
-    const pride::OptimizerOptions all = options_of(given(options, "options"), known.world);
+    const pride::OptimizerOptions all = options_for_one(options, known.world);
     thread_local pride::PlanRow planned;
     planned = pride::plan_step(world, {all.method, all.options}, known);
     *row = {.struct_size = row->struct_size,

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <map>
+#include <string>
 
 #include "c/handles.h"
 
@@ -11,6 +13,17 @@ namespace pride::c {
 namespace {
 
 std::optional<double> value_of(double v) { return std::isnan(v) ? std::nullopt : std::optional(v); }
+
+std::map<std::string, std::string> method_options(const char* const* names,
+                                                  const char* const* values, std::uint64_t n) {
+  PRIDE_CHECK(n == 0 || (names && values), n, " options at NULL");
+  std::map<std::string, std::string> options;
+  for (std::uint64_t i = 0; i < n; ++i) {
+    options[&given(names[i], "the name of an option")] =
+        &given(values[i], "the value of an option");
+  }
+  return options;
+}
 
 std::function<void(std::span<double>)> sum_of(pride_sum_of_parts function, void* user) {
   if (function == nullptr) return nullptr;
@@ -47,27 +60,35 @@ std::function<void()> before_apply_of(pride_before_apply function, void* user) {
 }  // namespace
 
 ParamGroup group_of(const pride_group& v) {
-  return {value_of(v.lr), value_of(v.beta1), value_of(v.beta2), value_of(v.eps),
-          value_of(v.weight_decay)};
+  return {.lr = value_of(v.lr),
+          .beta1 = value_of(v.beta1),
+          .beta2 = value_of(v.beta2),
+          .eps = value_of(v.eps),
+          .weight_decay = value_of(v.weight_decay),
+          .method = v.method == nullptr ? "" : v.method,
+          .options = method_options(v.names, v.values, v.n_options)};
 }
 
 pride_group group_of(const ParamGroup& v) {
-  return {v.lr.value_or(kNotSet), v.beta1.value_or(kNotSet), v.beta2.value_or(kNotSet),
-          v.eps.value_or(kNotSet), v.weight_decay.value_or(kNotSet)};
+  return {.lr = v.lr.value_or(kNotSet),
+          .beta1 = v.beta1.value_or(kNotSet),
+          .beta2 = v.beta2.value_or(kNotSet),
+          .eps = v.eps.value_or(kNotSet),
+          .weight_decay = v.weight_decay.value_or(kNotSet),
+          .method = nullptr,
+          .names = nullptr,
+          .values = nullptr,
+          .n_options = 0};
 }
 
 int virtual_workers_of(const pride_options& given) { return whole(given).virtual_workers; }
 
 OptimizerOptions options_of(const pride_options& given_options, int world) {
   const pride_options o = whole(given_options);
-  PRIDE_CHECK(o.n_options == 0 || (o.names && o.values), o.n_options, " options at NULL");
   PRIDE_CHECK(o.n_groups == 0 || o.groups, o.n_groups, " groups at NULL");
   OptimizerOptions options;
   options.method = &given(o.method, "method");
-  for (std::uint64_t i = 0; i < o.n_options; ++i) {
-    options.options[&given(o.names[i], "the name of an option")] =
-        &given(o.values[i], "the value of an option");
-  }
+  options.options = method_options(o.names, o.values, o.n_options);
   if (o.groups != nullptr) {
     options.groups.clear();
     for (std::uint64_t g = 0; g < o.n_groups; ++g) options.groups.push_back(group_of(o.groups[g]));

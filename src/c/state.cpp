@@ -19,20 +19,17 @@ const pride::StateBuffer& buffer_of(pride_optimizer* optimizer, uint64_t index) 
 
 }  // namespace
 
-int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index, const char** name,
-                                 int32_t* kind, float** data) {
+int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index,
+                                 pride_state_buffer* out) {
   return guarded([&] {
     const pride::StateBuffer& buffer = buffer_of(optimizer, index);
-    given(name, "name") = buffer.name.c_str();
-    given(kind, "kind") = static_cast<int32_t>(buffer.kind);
-    given(data, "data") = buffer.values.data();
-  });
-}
-
-int pride_optimizer_state_dtype(pride_optimizer* optimizer, uint64_t index, int32_t* dtype) {
-  return guarded([&] {
-    const bool narrow = buffer_of(optimizer, index).dtype == pride::DType::kBFloat16;
-    given(dtype, "dtype") = narrow ? PRIDE_BFLOAT16 : PRIDE_FLOAT32;
+    given(out, "buffer") = {
+        .name = buffer.name.c_str(),
+        .data = buffer.values.data(),
+        .kind = static_cast<int32_t>(buffer.kind),
+        .dtype = buffer.dtype == pride::DType::kBFloat16 ? PRIDE_BFLOAT16 : PRIDE_FLOAT32,
+        .section = buffer.section,
+        .reserved = 0};
   });
 }
 

@@ -61,13 +61,7 @@ std::vector<Cost> mean_costs(const Method& method, std::span<const Bucket> bucke
   for (const std::int64_t step : exchanging_steps(method, round.step)) {
     at.step = step;
     const std::vector<Cost> costs = step_costs(method, buckets, at, nodes);
-    for (std::size_t r = 0; r < sums.size(); ++r) {
-      sums[r].bytes_up += costs[r].bytes_up;
-      sums[r].bytes_down += costs[r].bytes_down;
-      sums[r].bytes_local += costs[r].bytes_local;
-      sums[r].exact = sums[r].exact && costs[r].exact;
-      sums[r].bound = sums[r].bound && costs[r].bound;
-    }
+    for (std::size_t r = 0; r < sums.size(); ++r) sums[r] += costs[r];
   }
   const auto steps = static_cast<std::uint64_t>(method.facts().period);
   const auto mean = [&](std::uint64_t bytes) { return (bytes + steps - 1) / steps; };

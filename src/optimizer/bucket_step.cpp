@@ -63,11 +63,13 @@ void BucketStep::make_room(std::size_t bucket, const StepContext& ctx, Flight& f
 double BucketStep::mean_squares(std::span<const Flight> flights) const {
   double squares = 0;
   for (std::size_t b = buckets_.size(); b-- > 0;) {
-    method_.mean_gradient()->visit(buckets_[b], flights[b], [&](std::span<const float> g) {
-      for (std::size_t i = 0; i < g.size(); i += kAlignment) {
-        squares += kernels::sum_squares(g.subspan(i, kAlignment));
-      }
-    });
+    method_.mean_gradient()->visit(buckets_[b],
+                                   flights[static_cast<std::size_t>(buckets_[b].index)],
+                                   [&](std::span<const float> g) {
+                                     for (std::size_t i = 0; i < g.size(); i += kAlignment) {
+                                       squares += kernels::sum_squares(g.subspan(i, kAlignment));
+                                     }
+                                   });
   }
   return squares;
 }

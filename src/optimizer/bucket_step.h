@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "methods/local_parameters.h"
 
@@ -14,7 +15,7 @@ namespace pride {
 class BucketStep {
  public:
   // All must outlive this object.
-  BucketStep(Method& method, std::span<const Bucket> buckets, Space& space)
+  BucketStep(Method& method, const std::vector<Bucket>& buckets, Space& space)
       : method_(method), buckets_(buckets), space_(space) {}
 
   std::size_t size() const noexcept { return buckets_.size(); }
@@ -54,12 +55,12 @@ class BucketStep {
   }
 
   // Sum of squares of the step's mean gradient. Every rank has that gradient, so nothing is sent.
-  // REQUIRES: Method::mean_gradient(), and a flight for each bucket, exchanged.
+  // REQUIRES: Method::mean_gradient(), and flights by Bucket::index, exchanged.
   double mean_squares(std::span<const Flight> flights) const;
 
  private:
   Method& method_;
-  std::span<const Bucket> buckets_;
+  const std::vector<Bucket>& buckets_;
   Space& space_;
   Wire preliminary_;
 };

@@ -13,32 +13,31 @@
 
 namespace pride {
 
-Central::Central(const Layout& layout, Method& method, std::span<const Bucket> buckets,
-                 Space& space, const OptimizerOptions& options,
+Central::Central(const SectionStep& step, const OptimizerOptions& options,
                  std::shared_ptr<CoordinatorClient> client, RunWorkerOptions run)
-    : layout_(layout),
-      method_(method),
-      step_(method, buckets, space),
+    : section_(*step.section),
+      layout_(section_.layout),
+      method_(*step.method),
+      step_(step.buckets),
       options_(options),
       client_(std::move(client)),
       run_(std::move(run)),
-      rounds_(method, buckets),
+      rounds_(method_, section_.buckets),
       voter_{0, static_cast<std::uint16_t>(options.vote_weight)},
-      replayed_(buckets.size()) {}
+      replayed_(section_.buckets.size()) {}
 
 RunDescription Central::description() const {
-  RunDescription run{.method = options_.method,
-                     .options = options_.options,
+  RunDescription run{.method = section_.method,
+                     .options = section_.options,
                      .tensors = {},
                      .groups = {},
                      .bucket_coords = options_.bucket_coords,
                      .seed = options_.seed,
                      .settings = run_.settings};
   for (const TensorSlot& slot : layout_.tensors()) run.tensors.push_back(slot.spec);
-  const MethodInfo info = method_info(options_.method, 1, options_.options);
   for (std::size_t g = 0; g < options_.groups.size(); ++g) {
-    const auto values = complete_group(options_.groups[g], info, static_cast<int>(g));
-    run.groups.push_back(settings_of(values, info));
+    const auto values = complete_group(options_.groups[g], section_.info, static_cast<int>(g));
+    run.groups.push_back(settings_of(values, section_.info));
     run.groups.back().lr.reset();
   }
   return run;

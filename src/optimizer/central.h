@@ -8,11 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "methods/method.h"
-#include "optimizer/bucket_step.h"
 #include "optimizer/central_round.h"
+#include "optimizer/section.h"
 #include "pride/coordinator.h"
-#include "pride/layout.h"
 #include "pride/replica.h"
 #include "pride/run_worker.h"
 
@@ -22,9 +20,8 @@ class Central {
  public:
   // All must outlive this object. For replay() alone the client may be null. Throws
   // InvalidArgument if a coordinator cannot serve the method.
-  Central(const Layout& layout, Method& method, std::span<const Bucket> buckets, Space& space,
-          const OptimizerOptions& options, std::shared_ptr<CoordinatorClient> client = nullptr,
-          RunWorkerOptions run = {});
+  Central(const SectionStep& step, const OptimizerOptions& options,
+          std::shared_ptr<CoordinatorClient> client = nullptr, RunWorkerOptions run = {});
 
   std::int64_t period() const noexcept { return rounds_.period(); }
   int number() const noexcept { return voter_.number; }  // 0 before join()
@@ -64,9 +61,10 @@ class Central {
   bool replays_are_fewer_bytes(std::int64_t from) const;
   void catch_up(View x, std::int64_t& round, bool take_parameters, RoundReport& report);
 
-  const Layout& layout_;
+  const Section& section_;
+  const Layout& layout_;  // the section's
   Method& method_;
-  BucketStep step_;
+  const BucketStep& step_;
   const OptimizerOptions& options_;
   const std::shared_ptr<CoordinatorClient> client_;
   const RunWorkerOptions run_;

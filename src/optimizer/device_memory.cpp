@@ -5,26 +5,25 @@
 #include <memory>
 
 #include "device/device.h"
+#include "optimizer/section.h"
 #include "pride/error.h"
 #include "pride/registry.h"
-#include "pride/replica.h"
 
 namespace pride {
 namespace {
 
-// Bytes that the method takes on the device: state and masters for all coordinates, frames for
-// those of a bucket, and a direction where matrices or local steps need one.
-double bytes_on_device(const Layout& layout, const OptimizerOptions& options,
-                       std::uint64_t master_bytes, int workers) {
-  const MethodInfo info = method_info(options.method, 1, options.options);
-  const auto coords = static_cast<double>(layout.flat_size());
-  const double bucket = std::min(coords, static_cast<double>(options.bucket_coords));
+// Bytes that a section takes on the device: state for all coordinates, frames for those of a
+// bucket, and a direction where matrices or local steps need one.
+double bytes_on_device(const Section& section, std::size_t bucket_coords, int workers) {
+  const MethodInfo& info = section.info;
+  const auto coords = static_cast<double>(section.layout.flat_size());
+  const double bucket = std::min(coords, static_cast<double>(bucket_coords));
   const bool directs =
-      info.period > 1 ||
-      matrix_operations(options.method, layout, {.options = options.options, .world = 1}) > 0;
+      info.period > 1 || matrix_operations(section.method, section.layout,
+                                           {.options = section.options, .world = 1}) > 0;
   const double frames = (info.link_bits_up + info.link_bits_down) / 8 * bucket;
-  return coords * state_of(options.method, layout, options.options).bytes * std::max(1, workers) +
-         static_cast<double>(master_bytes) + (directs ? sizeof(float) * coords : 0) + frames;
+  const double state = state_of(section.method, section.layout, section.options).bytes;
+  return coords * (state * std::max(1, workers) + (directs ? sizeof(float) : 0)) + frames;
 }
 
 }  // namespace
@@ -33,8 +32,11 @@ void check_device_memory(const Layout& layout, const OptimizerOptions& options,
                          std::uint64_t master_bytes, int workers) {
   PRIDE_CHECK(options.device, "check_device_memory: the options name no device");
   Device& device = *options.device;
-  const double bytes = std::ceil(bytes_on_device(layout, options, master_bytes, workers));
-  device.free(device.allocate(static_cast<std::size_t>(bytes)));
+  auto bytes = static_cast<double>(master_bytes);
+  for (const Section& section : Sections(layout, options, 1)) {
+    bytes += bytes_on_device(section, options.bucket_coords, workers);
+  }
+  device.free(device.allocate(static_cast<std::size_t>(std::ceil(bytes))));
 }
 
 }  // namespace pride

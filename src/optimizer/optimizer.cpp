@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/digest.h"
-#include "methods/vote_weights.h"
 #include "optimizer/optimizer_impl.h"
 #include "optimizer/resharding.h"
 #include "optimizer/run_values.h"
@@ -49,16 +48,18 @@ Optimizer::Impl::Impl(Communicator& comm, Layout the_layout, OptimizerOptions th
               "optimizer: exchange_threads = ", options.exchange_threads, ", must be from 1 to ",
               kMostExchangeThreads);
   PRIDE_CHECK(!options.sum_of_parts || options.non_finite != NonFinitePolicy::kSkip ||
-                  (info.period == 1 && method->protocol({.voters = world}).delay == 0),
+                  (sections[0].info.period == 1 &&
+                   steps().front().method->protocol({.voters = world}).delay == 0),
               "optimizer: sum_of_parts with non_finite = skip is not supported with ",
-              options.method,
+              sections[0].method,
               ": a step without exchange cannot report a non-finite gradient to the other parts");
   buckets_of_tensor.resize(layout.tensors().size());
-  tensors_of_bucket.resize(buckets.size());
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    for (const Shard& shard : buckets[b].shards) {
+  tensors_of_bucket.resize(sections.by_bucket().size());
+  for (std::size_t b = 0; b < tensors_of_bucket.size(); ++b) {
+    const Section& section = sections[sections.by_bucket()[b].section];
+    for (const Shard& shard : section.buckets[sections.by_bucket()[b].index].shards) {
       for (const Piece& piece : shard.pieces) {
-        auto& list = buckets_of_tensor[piece.tensor];
+        auto& list = buckets_of_tensor[section.tensors[piece.tensor]];
         if (!list.empty() && list.back() == b) continue;  // another shard of the same bucket
         list.push_back(b);
         ++tensors_of_bucket[b];
@@ -68,35 +69,41 @@ Optimizer::Impl::Impl(Communicator& comm, Layout the_layout, OptimizerOptions th
 }
 
 void Optimizer::Impl::connect() {
-  weights = vote_weights(options.method, method->protocol({.voters = world}), options.nodes,
-                         check_ranks_agree());
+  weights = votes_of(check_ranks_agree());
   const int n_comms = options.overlap ? options.exchange_threads : 1;
   for (int i = 0; i < n_comms; ++i) {
     comms.push_back(caller.duplicate());
     comms.back()->set_timeout(caller.timeout());
   }
-  pipeline = std::make_unique<Pipeline>(comms, caller, *method, buckets, options.nodes,
+  pipeline = std::make_unique<Pipeline>(comms, caller, sections, steps(), options.nodes,
                                         options.overlap, space, options.sum_of_parts);
   pipeline->before_apply(options.before_apply);
 }
 
 // Returns the vote weights of all ranks.
 std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree() {
-  Digest method_options, hyper, nodes;
+  Digest methods, method_options, hyper, nodes;
+  bool same_products = false;  // every rank orthogonalises the same mean: devices' last bits differ
+  for (const SectionStep& step : steps()) {
+    methods.text(step.section->method);
+    for (const auto& [name, value] : step.section->options) method_options.text(name).text(value);
+    same_products = same_products || (step.section->info.bits_up >= 32 &&
+                                      step.method->facts().matrix_operations > 0);
+  }
+  for (const std::size_t section : sections.by_group()) {
+    if (sections.size() > 1) methods.number(section);
+  }
   for (int r = 0; r < options.nodes.world(); ++r) {
     nodes.number(static_cast<std::uint64_t>(options.nodes.node_of(r)));
   }
-  for (const auto& [name, value] : options.options) method_options.text(name).text(value);
   for (const GroupValues& g : groups) {
     for (const double v : {g.lr, g.beta1, g.beta2, g.eps, g.weight_decay}) {
       hyper.number(std::bit_cast<std::uint64_t>(v));
     }
   }
-  // every rank orthogonalises the same mean: products of a device may differ in the last bits
-  const bool same_products = info.bits_up >= 32 && method->facts().matrix_operations > 0;
   return check_agreement(
       caller, layout,
-      {{"method", Digest().text(options.method).value()},
+      {{"method", methods.value()},
        {"method options", method_options.value()},
        {"hyper-parameters", hyper.value()},
        {"seed", options.seed},
@@ -126,12 +133,12 @@ void Optimizer::Impl::agree(Call call, const std::function<Settings()>& body) {
 
 void Optimizer::Impl::check_parameters() {
   Communicator& comm = *comms.front();
-  if (method->local() != nullptr) method->local()->begin(parameters->view());
-  std::vector<ParameterPlace> room;
-  const ConstView common = common_of(*method, parameters->view(), room);
+  for_local(steps(), parameters->view(),
+            [](LocalParameters& local, View x, std::span<const char>) { local.begin(x); });
+  const std::uint64_t hash = common_hash(parameters->view());
   std::string ranks;
   if (comm.size() > 1) {
-    ranks = ranks_that_differ(gather_calls(comm, Call::kFirstStep, hash_of(layout, common)), 1, 0);
+    ranks = ranks_that_differ(gather_calls(comm, Call::kFirstStep, hash), 1, 0);
   }
   params_checked = ranks.empty();
   PRIDE_CHECK(ranks.empty(), "optimizer: the parameters of rank(s) ", ranks,
@@ -151,8 +158,9 @@ std::size_t Optimizer::Impl::frame_bytes() const {
   return bytes;
 }
 
-void Optimizer::Impl::move_server_state(std::span<const Bucket> from) {
-  move_to_servers(*comms.front(), from, buckets, method->state().buffers(StateKind::kServer));
+void Optimizer::Impl::move_server_state(std::size_t section, std::span<const Bucket> from) {
+  move_to_servers(*comms.front(), from, sections[section].buckets,
+                  steps()[section].method->state().buffers(StateKind::kServer));
 }
 
 void Optimizer::Impl::broadcast(const Parameters& params) {

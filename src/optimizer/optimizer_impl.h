@@ -23,7 +23,7 @@ struct Optimizer::Impl final : Replica::Impl {
   void agree(Call call, const std::function<Settings()>& body) override;
   void check_parameters() override;
   std::size_t frame_bytes() const override;
-  void move_server_state(std::span<const Bucket> from) override;
+  void move_server_state(std::size_t section, std::span<const Bucket> from) override;
   bool skips_non_finite() const override {
     return Replica::Impl::skips_non_finite() || loss_scale.used;
   }
@@ -33,7 +33,8 @@ struct Optimizer::Impl final : Replica::Impl {
   std::vector<std::int64_t> check_ranks_agree();
   void broadcast(const Parameters& params);
   void begin(const Parameters& params, const std::optional<Gradients>& grads);
-  GradientView view_of(const std::optional<Gradients>& grads);
+  Steps& steps() { return workers.front(); }
+  void set_gradients(const std::optional<Gradients>& grads);
   void tensor_ready(std::size_t tensor, const std::optional<ConstTensor>& grad);
   void submit_tensor(std::size_t tensor, bool is_unused);
   std::vector<std::size_t> take_released();

@@ -9,22 +9,21 @@
 namespace pride {
 
 // Where this rank's gradients lie. None: they are given one by one.
-GradientView Optimizer::Impl::view_of(const std::optional<Gradients>& grads) {
+void Optimizer::Impl::set_gradients(const std::optional<Gradients>& grads) {
+  place_gradients(steps(), grads);
   GradientView view{.factor = gradient_factor};
   if (!space.is_host()) view.scale = loss_scale.factor;
   if (space.is_host() && loss_scale.factor != nullptr) view.factor *= *loss_scale.factor;
-  if (grads) {
-    place_gradients(*grads);
-  } else {
-    gradients.assign(layout.tensors().size(), {});
+  const bool plain = grads && grads->is_flat() && grads->flat().dtype == DType::kFloat32 &&
+                     view.factor == 1 && view.scale == nullptr;
+  for (SectionStep& step : steps()) {
+    step.grads = view;
+    if (plain && step.section->is_whole()) {
+      step.grads.flat = static_cast<const float*>(grads->flat().data);
+    } else {
+      step.grads.places = step.gradients.data();
+    }
   }
-  if (grads && grads->is_flat() && grads->flat().dtype == DType::kFloat32 && view.factor == 1 &&
-      view.scale == nullptr) {
-    view.flat = static_cast<const float*>(grads->flat().data);
-  } else {
-    view.places = gradients.data();
-  }
-  return view;
 }
 
 void Optimizer::Impl::begin(const Parameters& params, const std::optional<Gradients>& grads) {
@@ -32,19 +31,16 @@ void Optimizer::Impl::begin(const Parameters& params, const std::optional<Gradie
   PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
   is_whole = false;
   loss_scale = next_scale;
-  const GradientView view = view_of(grads);
+  set_gradients(grads);
   set_context(params, "begin_step");
   results.clear();
-  unused.assign(layout.tensors().size(), 1);
   reported.assign(layout.tensors().size(), 0);
   released.assign(layout.tensors().size(), 0);
   one_by_one = !grads;
   waiting = tensors_of_bucket;
   if (!pipeline->has_delay()) traffic_before = traffic();
-  ctx.unused = unused;
   guarded([&] {
-    pipeline->begin(ctx, parameters->view(), view,
-                    skips_non_finite() || options.clip_global_norm > 0, options.clip_global_norm);
+    pipeline->begin(skips_non_finite() || options.clip_global_norm > 0, options.clip_global_norm);
   });
   next_scale = {};  // only now: a refused step leaves it for the next
   in_step = true;
@@ -63,17 +59,19 @@ void Optimizer::Impl::tensor_ready(std::size_t tensor, const std::optional<Const
   PRIDE_CHECK(one_by_one || !grad || is_null,
               "optimizer: gradient_ready() was given a gradient of '", slot.spec.name,
               "', but begin_step() was given all gradients");
-  if (one_by_one) place_gradient(tensor, *grad);
-  submit_tensor(tensor, is_null || (slot.n > 0 && gradients[tensor].data == nullptr));
+  if (one_by_one) place_gradient(steps(), tensor, *grad);
+  submit_tensor(tensor, is_null || lacks_gradient(steps(), tensor));
 }
 
 void Optimizer::Impl::submit_tensor(std::size_t tensor, bool is_unused) {
+  const auto& [section, index] = sections.by_tensor()[tensor];
+  SectionStep& step = steps()[section];
   reported[tensor] = 1;
-  is_unused = is_unused || ctx.is_frozen(tensor);
-  unused[tensor] = is_unused ? 1 : 0;
+  is_unused = is_unused || step.ctx.is_frozen(index);
+  step.unused[index] = is_unused ? 1 : 0;
   guarded([&] {
     space.after(options.stream);
-    if (!is_unused) pipeline->tensor_ready(tensor);
+    if (!is_unused) pipeline->tensor_ready(section, index);
     for (const std::size_t b : buckets_of_tensor[tensor]) {
       if (--waiting[b] == 0) pipeline->submit(b);
     }
@@ -84,7 +82,8 @@ void Optimizer::Impl::submit_tensor(std::size_t tensor, bool is_unused) {
 std::vector<std::size_t> Optimizer::Impl::take_released() {
   std::vector<std::size_t> tensors;
   for (std::size_t t = 0; in_step && t < reported.size(); ++t) {
-    const bool was = released[t] != 0 || reported[t] == 0 || unused[t] != 0;
+    const bool was =
+        released[t] != 0 || reported[t] == 0 || step_of(steps(), t).unused[index_of(t)] != 0;
     if (was || !std::ranges::all_of(buckets_of_tensor[t],
                                     [&](std::size_t b) { return pipeline->is_done_with(b); })) {
       continue;
@@ -117,7 +116,11 @@ StepReport Optimizer::Impl::finish() {
   end_step(non_finite, report);
   if (!non_finite || !loss_scale.used) ++steps_done;
   publish();
-  enter(uncounted(), report);
+  const Traffic all = uncounted();
+  enter(all, report);
+  for (std::size_t i = 0; i < sections.size(); ++i) {
+    section_traffic[i] = sections.size() == 1 ? all : pipeline->traffic_of(i);
+  }
   enter(pipeline->timing(), report);
   if (options.clip_global_norm > 0 && !non_finite) report.grad_norm = pipeline->grad_norm();
   return report;
@@ -129,9 +132,8 @@ StepReport Optimizer::step(const Parameters& params, const Gradients& grads,
   all.check_flags(unused);
   all.begin(params, grads);
   // last tensor first: the order of the buckets
-  for (std::size_t t = all.gradients.size(); t-- > 0;) {
-    const bool missing = all.layout.tensors()[t].n > 0 && all.gradients[t].data == nullptr;
-    all.submit_tensor(t, missing || (!unused.empty() && unused[t]));
+  for (std::size_t t = all.layout.tensors().size(); t-- > 0;) {
+    all.submit_tensor(t, all.lacks_gradient(all.steps(), t) || (!unused.empty() && unused[t]));
   }
   return all.finish();
 }
@@ -147,9 +149,11 @@ std::vector<std::size_t> Optimizer::take_released() { return impl().take_release
 
 void Optimizer::scale_next_step(const float* factor) {
   impl().check_idle("scale_next_step");
-  PRIDE_CHECK(impl().method->local() == nullptr,
-              "optimizer: scale_next_step() is not supported with ", impl().options.method,
-              ": a step without exchange cannot report a non-finite gradient to all ranks");
+  for (const SectionStep& step : impl().steps()) {
+    PRIDE_CHECK(!step.is_local(), "optimizer: scale_next_step() is not supported with ",
+                step.section->method,
+                ": a step without exchange cannot report a non-finite gradient to all ranks");
+  }
   impl().next_scale = {true, factor};
 }
 

@@ -11,23 +11,22 @@
 namespace pride {
 
 Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
-                   Method& method, std::span<const Bucket> buckets, const Nodes& nodes,
+                   const Sections& sections, std::span<SectionStep> steps, const Nodes& nodes,
                    bool overlap, Space& space, SumOfParts sum_of_parts)
     : caller_(caller),
-      step_(method, buckets, space),
-      method_(method),
+      steps_(steps),
+      order_(sections.by_bucket()),
       space_(space),
-      buckets_(buckets),
       nodes_(nodes),
       overlap_(overlap),
-      delay_(method.protocol({.voters = caller.size()}).delay),
+      delay_(steps.front().method->protocol({.voters = caller.size()}).delay),
       sum_of_parts_(std::move(sum_of_parts)) {
   PRIDE_CHECK(!comms.empty(), "pipeline: no communicator given");
   lanes_.resize(overlap ? comms.size() : 1);
   for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].comm = comms[i].get();
-  if (delay_ > 0) late_.resize(buckets.size());
-  ready_.resize(buckets.size());
-  done_.resize(buckets.size());
+  if (delay_ > 0) late_.resize(n_buckets());
+  ready_.resize(n_buckets());
+  done_.resize(n_buckets());
   if (!overlap_) return;
   try {
     for (Lane& lane : lanes_) lane.thread = std::thread([this, &lane] { exchange_loop(lane); });
@@ -38,7 +37,7 @@ Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communi
 }
 
 Pipeline::~Pipeline() {
-  if (ctx_ != nullptr) abandon("the optimizer was destroyed in the middle of a step");
+  if (in_step_) abandon("the optimizer was destroyed in the middle of a step");
   discard();
   end_threads();
 }
@@ -63,66 +62,68 @@ void Pipeline::abandon(std::string_view why) noexcept {
   changed_.wait(lock, [&] {
     return std::ranges::none_of(lanes_, [](const Lane& lane) { return lane.exchanging; });
   });
-  ctx_ = nullptr;
+  in_step_ = false;
 }
 
-void Pipeline::begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip) {
+void Pipeline::begin(bool hold, double clip) {
   if (delay_ > 0) rethrow_error();
-  ctx_ = &ctx;
-  protocol_ = method_.protocol(ctx);
-  applied_ = delay_ > 0 || method_.local() != nullptr;
-  params_ = params;
-  grads_ = grads;
+  in_step_ = true;
+  shares_ = std::ranges::any_of(
+      steps_, [](const SectionStep& step) { return step.protocol.preliminary.has_value(); });
+  applied_ = delay_ > 0 || std::ranges::any_of(steps_, &SectionStep::is_local);
   hold_ = hold;
   clip_ = clip;
   grad_norm_ = 0;
   permitted_ = before_apply_ == nullptr;
   separate_ = delay_ == 0 && (overlap_ || hold || !space_.is_host());
   timing_ = {};
-  window_ = separate_ && !hold ? buckets_at_once() : buckets_.size();
+  window_ = separate_ && !hold ? buckets_at_once() : n_buckets();
   flights_.resize(std::max(flights_.size(), separate_ ? window_ : 1));
-  encoded_.assign(buckets_.size(), 0);
+  encoded_.assign(n_buckets(), 0);
+  traffic_of_bucket_.assign(n_buckets(), {});
+  preliminary_traffic_.assign(steps_.size(), {});
   if (delay_ > 0) return begin_late();
 
   const std::lock_guard lock(mutex_);
-  ready_.assign(buckets_.size(), 0);
-  done_.assign(buckets_.size(), 0);
+  ready_.assign(n_buckets(), 0);
+  done_.assign(n_buckets(), 0);
   for (Lane& lane : lanes_) {
     lane.order.clear();
     lane.stopped = false;
   }
-  for (std::size_t b = 0; b < buckets_.size(); ++b) lanes_[b % lanes_.size()].order.push_back(b);
+  for (std::size_t b = 0; b < n_buckets(); ++b) lanes_[b % lanes_.size()].order.push_back(b);
   failed_ = false;
   error_ = nullptr;
 }
 
-void Pipeline::tensor_ready(std::size_t tensor) {
+void Pipeline::tensor_ready(std::size_t section, std::size_t tensor) {
   // written before a bucket with a part of this tensor goes to a thread, which reads the flag
-  if (delay_ > 0 && !sent_.empty() && sent_.back()->ctx.step == ctx_->step) {
+  if (delay_ > 0 && !sent_.empty() && sent_.back()->ctx.step == present_step()) {
     sent_.back()->unused[tensor] = 0;
   }
   const Stopwatch watch(timing_.encode_s);
-  reporting([&] { method_.tensor_ready(tensor, *ctx_, grads_); },
+  const SectionStep& step = steps_[section];
+  reporting([&] { step.method->tensor_ready(tensor, step.ctx, step.grads); },
             [&](const char* why) { abandon(why); });
 }
 
 void Pipeline::submit(std::size_t bucket) {
-  PRIDE_CHECK(ctx_ != nullptr, "pipeline: bucket ", bucket, " submitted outside a step");
+  PRIDE_CHECK(in_step_, "pipeline: bucket ", bucket, " submitted outside a step");
   // without overlap the one flight is still in use by an earlier bucket: wait for finish()
-  if (!overlap_ || protocol_.whole_gradient || bucket >= window_) return;
+  if (!overlap_ || shares_ || step_of(bucket).protocol.whole_gradient || bucket >= window_) return;
   reporting([&] { encode(bucket); }, [&](const char* why) { abandon(why); });
 }
 
 bool Pipeline::is_done_with(std::size_t bucket) const {
-  return encoded_[bucket] != 0 && delay_ == 0 && !protocol_.keeps_gradient &&
-         method_.local() == nullptr;
+  const SectionStep& step = step_of(bucket);
+  return encoded_[bucket] != 0 && delay_ == 0 && !step.protocol.keeps_gradient && !step.is_local();
 }
 
 std::optional<NonFinite> Pipeline::finish() {
-  PRIDE_CHECK(ctx_ != nullptr, "pipeline: finish() without begin()");
+  PRIDE_CHECK(in_step_, "pipeline: finish() without begin()");
   const auto non_finite =
       reporting([&] { return run_step(); }, [&](const char* why) { abandon(why); });
-  ctx_ = nullptr;
+  in_step_ = false;
   return non_finite;
 }
 
@@ -131,16 +132,19 @@ std::optional<NonFinite> Pipeline::run_step() {
     run_late();
     return std::nullopt;
   }
-  if (protocol_.whole_gradient) {
-    // nothing is encoded yet, so the threads have nothing to do and their communicators are free
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    SectionStep& step = steps_[i];
+    if (!step.protocol.whole_gradient) continue;
     const Stopwatch watch(timing_.encode_s);
-    step_.prepare(*ctx_, grads_, protocol_.preliminary);
-    if (protocol_.preliminary) {
-      Lane& lane = lanes_.front();
-      pride::exchange(*lane.comm, method_, *protocol_.preliminary, *ctx_, {}, lane.scratch,
-                      step_.preliminary());
-      step_.take_preliminary(*ctx_);
-    }
+    step.buckets.prepare(step.ctx, step.grads, step.protocol.preliminary);
+    if (!step.protocol.preliminary) continue;
+    // nothing is encoded yet, so the threads have nothing to do and their communicators are free
+    Lane& lane = lanes_.front();
+    const Traffic before = lane.comm->traffic();
+    pride::exchange(*lane.comm, *step.method, *step.protocol.preliminary, step.ctx, {},
+                    lane.scratch, step.buckets.preliminary());
+    step.buckets.take_preliminary(step.ctx);
+    preliminary_traffic_[i] = lane.comm->traffic() - before;
   }
   for (std::size_t b = 0; overlap_ && b < window_; ++b) {
     if (encoded_[b] == 0) encode(b);
@@ -166,7 +170,9 @@ void Pipeline::encode(std::size_t bucket) {
   {
     const Stopwatch watch(timing_.encode_s);
     Flight& flight = late ? late_[bucket].flight : flight_of(bucket);
-    step_.encode(bucket, *ctx_, grads_, flight, late ? late_[bucket].ctx : nullptr);
+    const SectionStep& step = step_of(bucket);
+    step.buckets.encode(order_[bucket].index, step.ctx, step.grads, flight,
+                        late ? late_[bucket].ctx : nullptr);
   }
   encoded_[bucket] = 1;
   if (delay_ > 0 && !late) return;  // a local step
@@ -177,24 +183,36 @@ void Pipeline::encode(std::size_t bucket) {
 
 // How many buckets' frames fit into frame_bytes_, and at least one more than threads exchange.
 std::size_t Pipeline::buckets_at_once() const {
-  if (buckets_.empty()) return 0;
-  const auto largest = std::ranges::max_element(buckets_, {}, &Bucket::size);
-  std::size_t bytes = 0;
-  for (const Part& part : method_.parts(*largest, *ctx_)) {
-    if (!part.up.bytes) bytes += sizeof(float) * largest->size();  // a sum of the transport
-    for (const Shard& shard : part.shards) {
-      if (part.up.bytes) bytes += part.up.all_bytes(shard);
-      if (part.down.bytes) bytes += part.down.all_bytes(shard);
+  std::size_t most = 1;  // bytes of a bucket's frames
+  for (const SectionStep& step : steps_) {
+    const auto& buckets = step.section->buckets;
+    if (buckets.empty()) continue;
+    const auto largest = std::ranges::max_element(buckets, {}, &Bucket::size);
+    std::size_t bytes = 0;
+    for (const Part& part : step.method->parts(*largest, step.ctx)) {
+      if (!part.up.bytes) bytes += sizeof(float) * largest->size();  // a sum of the transport
+      for (const Shard& shard : part.shards) {
+        if (part.up.bytes) bytes += part.up.all_bytes(shard);
+        if (part.down.bytes) bytes += part.down.all_bytes(shard);
+      }
     }
+    most = std::max(most, bytes);
   }
-  const std::size_t fitting = frame_bytes_ / std::max<std::size_t>(bytes, 1);
-  return std::min(std::max(fitting, lanes_.size() + 1), buckets_.size());
+  return std::min(std::max(frame_bytes_ / most, lanes_.size() + 1), n_buckets());
+}
+
+Traffic Pipeline::traffic_of(std::size_t section) const {
+  Traffic sum = preliminary_traffic_.empty() ? Traffic{} : preliminary_traffic_[section];
+  for (std::size_t b = 0; b < traffic_of_bucket_.size(); ++b) {
+    if (order_[b].section == section) sum = sum + traffic_of_bucket_[b];
+  }
+  return sum;
 }
 
 // Encodes the bucket that takes the flight of one that was applied.
 void Pipeline::encode_after(std::size_t applied) {
   const std::size_t next = applied + window_;
-  if (next >= buckets_.size()) return;
+  if (next >= n_buckets()) return;
   space_.wait(space_.record());  // until then copies read the frames
   encode(next);
 }
@@ -205,17 +223,19 @@ void Pipeline::encode_after(std::size_t applied) {
 void Pipeline::exchange(Lane& lane, std::size_t bucket) {
   Late* const late = delay_ > 0 ? &late_[bucket] : nullptr;
   Flight& flight = late != nullptr ? late->flight : flight_of(bucket);
-  const StepContext& ctx = late != nullptr ? *late->ctx : *ctx_;
+  const SectionStep& step = step_of(bucket);
+  const StepContext& ctx = late != nullptr ? *late->ctx : step.ctx;
+  Traffic& traffic = late != nullptr ? late->traffic : traffic_of_bucket_[bucket];
   reporting(
       [&] {
         const Traffic before = lane.comm->traffic();
-        step_.complete(ctx, flight);
+        step.buckets.complete(ctx, flight);
         for (std::size_t k = 0; k < flight.parts.size() && !flight.non_finite; ++k) {
-          pride::exchange(*lane.comm, method_, flight.parts[k], ctx, nodes_, lane.scratch,
+          pride::exchange(*lane.comm, *step.method, flight.parts[k], ctx, nodes_, lane.scratch,
                           flight.wires[k]);
-          flight.non_finite = flight.wires[k].non_finite;
+          step.take_flag(flight, k);
         }
-        if (late != nullptr) late->traffic = lane.comm->traffic() - before;
+        traffic = lane.comm->traffic() - before;
       },
       [&](const char* why) {
         keep_error(std::current_exception());
@@ -242,14 +262,15 @@ void Pipeline::apply(std::size_t bucket) {
   const Stopwatch watch(timing_.apply_s);
   const Flight& flight = flight_of(bucket);
   if (keep_results_) keep_results_(flight);
-  step_.apply(bucket, flight, *ctx_, params_);
+  const SectionStep& step = step_of(bucket);
+  step.buckets.apply(order_[bucket].index, flight, step.ctx, step.x);
 }
 
 std::optional<NonFinite> Pipeline::run_in_order() {
   std::optional<NonFinite> first;
   // a device then encodes the next bucket while one is exchanged
   for (std::size_t b = 0; b < window_ && !space_.is_host(); ++b) encode(b);
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+  for (std::size_t b = 0; b < n_buckets(); ++b) {
     if (space_.is_host()) encode(b);
     {
       const Stopwatch watch(timing_.exchange_s);
@@ -277,7 +298,7 @@ bool Pipeline::wait_for_result(std::size_t bucket) {
 }
 
 std::optional<NonFinite> Pipeline::apply_as_they_arrive() {
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+  for (std::size_t b = 0; b < n_buckets(); ++b) {
     if (!wait_for_result(b)) break;  // never: a lane stops without error only behind a flag
     if (flight_of(b).non_finite) return flight_of(b).non_finite;
     apply(b);

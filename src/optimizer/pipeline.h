@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "optimizer/bucket_step.h"
 #include "optimizer/reporting.h"
+#include "optimizer/section.h"
 #include "pride/communicator.h"
 
 namespace pride {
@@ -26,14 +26,14 @@ class Pipeline {
  public:
   using SumOfParts = std::function<void(std::span<double>)>;  // OptimizerOptions::sum_of_parts
 
-  // All must outlive the pipeline. With overlap each of `comms` has a thread. Only that thread uses
-  // it between begin() and finish(), or with a delay until complete(). Bucket b goes to thread b
-  // modulo their number, so that one bucket's vote hides behind another's transfer. Without overlap
-  // all use the first of `comms`. `caller` is of the same family. If a step breaks, the caller's
-  // thread fails the world through it, because `comms` may be in use. REQUIRES: at least one of
-  // `comms`, the same number on every rank.
+  // All must outlive the pipeline; `steps` are this rank's. With overlap each of `comms` has a
+  // thread. Only that thread uses it between begin() and finish(), or with a delay until
+  // complete(). Bucket b goes to thread b modulo their number, so that one bucket's vote hides
+  // behind another's transfer. Without overlap all use the first of `comms`. `caller` is of the
+  // same family. If a step breaks, the caller's thread fails the world through it, because `comms`
+  // may be in use. REQUIRES: at least one of `comms`, the same number on every rank.
   Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
-           Method& method, std::span<const Bucket> buckets, const Nodes& nodes, bool overlap,
+           const Sections& sections, std::span<SectionStep> steps, const Nodes& nodes, bool overlap,
            Space& space = Space::host(), SumOfParts sum_of_parts = nullptr);
   // In the middle of a step: fails the world. Otherwise waits for the exchanges in flight, because
   // the other ranks need this rank's part of them.
@@ -41,10 +41,10 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // Starts a step. `ctx` and what it points at must live until finish(). With `hold` nothing is
-  // applied until every bucket is known to be finite. `clip` above 0 scales the mean gradient down
-  // to that 2-norm. REQUIRES: clip == 0, or hold and Method::mean_gradient().
-  void begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip = 0);
+  // Starts a step with the inputs in `steps`, which must not change until finish(). With `hold`
+  // nothing is applied until every bucket is known to be finite. `clip` above 0 scales the mean
+  // gradient down to that 2-norm. REQUIRES: clip == 0, or hold and Method::mean_gradient().
+  void begin(bool hold, double clip = 0);
 
   // The frames of a step take at most this, or the buckets that the threads need. A later bucket is
   // encoded when an earlier one was applied, so it cannot leave during backward. No limit with
@@ -53,7 +53,7 @@ class Pipeline {
   void limit_frames(std::size_t bytes) { frame_bytes_ = bytes; }
 
   // From now on `keep` gets the results of each bucket before they are applied, in the order of
-  // buckets. REQUIRES: a method without a delay.
+  // buckets. REQUIRES: no delay.
   using KeepResults = std::function<void(const Flight& flight)>;
   void keep_results(KeepResults keep) { keep_results_ = std::move(keep); }
 
@@ -62,8 +62,8 @@ class Pipeline {
   // An exception from it ends the step.
   void before_apply(std::function<void()> call) { before_apply_ = std::move(call); }
 
-  // The gradient of a tensor is complete. Call it before submit() of its buckets.
-  void tensor_ready(std::size_t tensor);
+  // The gradient of a section's tensor is complete. Call it before submit() of its buckets.
+  void tensor_ready(std::size_t section, std::size_t tensor);
 
   // The gradients of a bucket are complete. With overlap it is encoded now, if the method can.
   void submit(std::size_t bucket);
@@ -93,6 +93,8 @@ class Pipeline {
   // traffic(): of the delayed exchanges whose results were adopted.
   bool has_delay() const noexcept { return delay_ > 0; }
   const Traffic& traffic() const noexcept { return traffic_; }
+  // Of a section's exchanges in this step. REQUIRES: no delay.
+  Traffic traffic_of(std::size_t section) const;
 
   // 2-norm of the step's mean gradient before it was clipped; 0 without clipping.
   double grad_norm() const noexcept { return grad_norm_; }
@@ -124,6 +126,11 @@ class Pipeline {
     Traffic traffic;
   };
 
+  SectionStep& step_of(std::size_t bucket) { return steps_[order_[bucket].section]; }
+  const SectionStep& step_of(std::size_t bucket) const { return steps_[order_[bucket].section]; }
+  std::size_t n_buckets() const noexcept { return order_.size(); }
+  SectionStep& only() const { return steps_.front(); }  // with a delay
+  std::int64_t present_step() const { return steps_.front().ctx.step; }
   Flight& flight_of(std::size_t bucket) { return flights_[separate_ ? bucket % window_ : 0]; }
   std::size_t buckets_at_once() const;
   void encode_after(std::size_t applied);
@@ -149,10 +156,9 @@ class Pipeline {
   void abandon(std::string_view why) noexcept;
 
   Communicator& caller_;
-  BucketStep step_;
-  Method& method_;
+  const std::span<SectionStep> steps_;
+  const std::vector<Sections::Place>& order_;  // of the buckets of all sections
   Space& space_;
-  std::span<const Bucket> buckets_;
   const Nodes nodes_;
   const bool overlap_;
   const std::int64_t delay_;
@@ -161,10 +167,8 @@ class Pipeline {
   std::function<void()> before_apply_;
 
   // of the current step
-  StepContext* ctx_ = nullptr;
-  Protocol protocol_;
-  View params_;
-  GradientView grads_;
+  bool in_step_ = false;
+  bool shares_ = false;  // a section has Protocol::preliminary: nothing is encoded before finish()
   bool hold_ = false;
   double clip_ = 0, grad_norm_ = 0;
   bool permitted_ = false;  // before_apply_ has returned
@@ -173,6 +177,7 @@ class Pipeline {
   std::size_t window_ = 1;  // buckets that are encoded and not yet applied, at most
   std::vector<char> encoded_;
   std::vector<Flight> flights_;
+  std::vector<Traffic> traffic_of_bucket_, preliminary_traffic_;  // the latter by section
   StepTimes timing_;
 
   // delayed exchanges

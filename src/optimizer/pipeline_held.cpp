@@ -13,7 +13,7 @@ std::optional<NonFinite> Pipeline::end_held(std::optional<NonFinite> first) {
   std::array<double, 2> sums = {0, first ? 1.0 : 0.0};
   if (clip_ > 0 && !first) {
     const Stopwatch watch(timing_.apply_s);
-    sums[0] = step_.mean_squares(flights_);
+    for (const SectionStep& step : steps_) sums[0] += step.buckets.mean_squares(flights_);
   }
   if (sum_of_parts_) {
     const Stopwatch watch(timing_.exchange_s);
@@ -22,14 +22,16 @@ std::optional<NonFinite> Pipeline::end_held(std::optional<NonFinite> first) {
   }
   if (first) return first;
   grad_norm_ = std::sqrt(sums[0]);
-  if (clip_ > 0 && grad_norm_ > clip_) ctx_->grad_scale = static_cast<float>(clip_ / grad_norm_);
-  for (std::size_t b = 0; b < buckets_.size(); ++b) apply(b);
+  if (clip_ > 0 && grad_norm_ > clip_) {
+    for (SectionStep& step : steps_) step.ctx.grad_scale = static_cast<float>(clip_ / grad_norm_);
+  }
+  for (std::size_t b = 0; b < n_buckets(); ++b) apply(b);
   return std::nullopt;
 }
 
 std::optional<NonFinite> Pipeline::apply_held() {
   std::optional<NonFinite> first;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+  for (std::size_t b = 0; b < n_buckets(); ++b) {
     wait_for_result(b);
     if (!first) first = flight_of(b).non_finite;
   }

@@ -1,4 +1,5 @@
-// Delayed exchanges: begun in one step, adopted in a later one.
+// Delayed exchanges: begun in one step, adopted in a later one. Only an optimizer of one section
+// has them.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -8,22 +9,24 @@
 namespace pride {
 
 bool Pipeline::sends_late(std::size_t bucket) const {
-  const Bucket& b = buckets_[bucket];
-  return delay_ > 0 && protocol_.exchanges && b.begin >= protocol_.sent_begin &&
-         b.end <= protocol_.sent_end;
+  if (delay_ == 0) return false;
+  const Protocol& protocol = only().protocol;
+  const Bucket& b = only().section->buckets[bucket];
+  return protocol.exchanges && b.begin >= protocol.sent_begin && b.end <= protocol.sent_end;
 }
 
 // Queues the exchanges of this step behind those in flight, in the same order on all ranks.
 void Pipeline::begin_late() {
   auto sent = std::make_unique<Sent>();
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+  for (std::size_t b = 0; b < n_buckets(); ++b) {
     if (sends_late(b)) sent->buckets.push_back(b);
   }
   if (sent->buckets.empty()) return;
-  sent->groups.assign(ctx_->groups.begin(), ctx_->groups.end());
-  sent->unused.assign(ctx_->unused.begin(), ctx_->unused.end());
-  sent->frozen.assign(ctx_->frozen.begin(), ctx_->frozen.end());
-  sent->ctx = *ctx_;
+  const StepContext& ctx = only().ctx;
+  sent->groups.assign(ctx.groups.begin(), ctx.groups.end());
+  sent->unused.assign(ctx.unused.begin(), ctx.unused.end());
+  sent->frozen.assign(ctx.frozen.begin(), ctx.frozen.end());
+  sent->ctx = ctx;
   sent->ctx.groups = sent->groups;
   sent->ctx.unused = sent->unused;
   sent->ctx.frozen = sent->frozen;
@@ -39,7 +42,7 @@ void Pipeline::begin_late() {
 // Makes the local steps of all buckets. Leaves the exchanges of this step to the threads, and
 // adopts the results of the exchanges that began `delay` steps ago.
 void Pipeline::run_late() {
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+  for (std::size_t b = 0; b < n_buckets(); ++b) {
     if (encoded_[b] == 0) encode(b);
     if (overlap_ || !sends_late(b)) continue;
     const Stopwatch watch(timing_.exchange_s);
@@ -47,14 +50,14 @@ void Pipeline::run_late() {
     done_[b] = 1;
   }
   permit();
-  if (!sent_.empty() && sent_.front()->ctx.step + delay_ <= ctx_->step) {
+  if (!sent_.empty() && sent_.front()->ctx.step + delay_ <= present_step()) {
     arrive(*sent_.front());
     sent_.pop_front();
   }
   rethrow_error();
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+  for (std::size_t b = 0; b < n_buckets(); ++b) {
     const Stopwatch watch(timing_.apply_s);
-    step_.apply(b, flight_of(b), *ctx_, params_);
+    only().buckets.apply(b, flight_of(b), only().ctx, only().x);
   }
 }
 
@@ -70,9 +73,9 @@ void Pipeline::arrive(const Sent& sent) {
     const auto& [flight, ctx, traffic] = late_[b];
     traffic_ = traffic_ + traffic;
     if (bad) continue;
-    step_.keep_result(b, flight, sent.ctx);
+    only().buckets.keep_result(b, flight, sent.ctx);
   }
-  if (bad) method_.local()->drop(sent.ctx, *bad);
+  if (bad) only().method->local()->drop(sent.ctx, *bad);
 }
 
 void Pipeline::complete() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/digest.h"
 #include "optimizer/replica_impl.h"
 #include "optimizer/run_values.h"
 #include "pride/error.h"
@@ -32,7 +33,27 @@ void Replica::Impl::publish(const PlacedParameters& written) {
 }
 
 void Replica::Impl::to_local(View x) const {
-  if (method->local() != nullptr) method->local()->to_local(x, frozen);
+  for_local(workers.front(), x, [](LocalParameters& local, View own, std::span<const char> fixed) {
+    local.to_local(own, fixed);
+  });
+}
+
+// param_hash() of the parameters that must be equal on all ranks.
+std::uint64_t Replica::Impl::common_hash(View x) const {
+  std::vector<std::vector<ParameterPlace>> own(sections.size()), common(sections.size());
+  std::vector<ConstView> views;
+  for (const SectionStep& step : workers.front()) {
+    const std::size_t s = views.size();
+    views.push_back(common_of(*step.method, step.section->view(x, own[s]), common[s]));
+  }
+  Digest digest;
+  std::vector<float> room;
+  for (const auto& [section, index] : sections.by_tensor()) {
+    const TensorSlot& slot = sections[section].layout.tensors()[index];
+    const auto values = views[section].f32(index, slot.offset, slot.offset + slot.n);
+    digest.bytes(std::as_bytes(on_host(*x.memory, values, room)));
+  }
+  return digest.value();
 }
 
 // After an error: what was begun runs now, and the caller's stream waits for it. Otherwise it would
@@ -51,9 +72,10 @@ void Replica::place(const Parameters& params) {
 void Replica::to_common(const Parameters& params) const {
   impl_->with(params, "to_common", [&](const PlacedParameters& placed) {
     impl_->complete();
-    if (LocalParameters* local = impl_->method->local()) {
-      local->to_common(placed.view(), impl_->frozen);
-    }
+    impl_->for_local(impl_->workers.front(), placed.view(),
+                     [](LocalParameters& local, View x, std::span<const char> fixed) {
+                       local.to_common(x, fixed);
+                     });
     impl_->publish(placed);
   });
 }
@@ -68,8 +90,7 @@ void Replica::to_local(const Parameters& params) const {
 std::uint64_t Replica::hash(const Parameters& params) const {
   return impl_->with(params, "hash", [&](const PlacedParameters& placed) {
     impl_->complete();
-    std::vector<ParameterPlace> room;
-    return hash_of(impl_->layout, common_of(*impl_->method, placed.view(), room));
+    return impl_->common_hash(placed.view());
   });
 }
 
@@ -134,32 +155,60 @@ GroupValues& Replica::Impl::group(int index) {
 
 void Replica::set_group(const ParamGroup& values, int group) {
   GroupValues& now = impl_->group(group);
-  const ParamGroup before = settings_of(now, impl_->info);
+  const MethodInfo& info = method(group);
+  const ParamGroup before = settings_of(now, info);
+  const ParamGroup& first = impl_->options.groups[static_cast<std::size_t>(group)];
+  PRIDE_CHECK((values.method.empty() && values.options.empty()) ||
+                  (values.method == first.method && values.options == first.options),
+              "optimizer: group ", group, ": set_group() with another method or other options");
   const auto or_before = [](std::optional<double> a, std::optional<double> b) { return a ? a : b; };
   now = complete_group({.lr = or_before(values.lr, before.lr),
                         .beta1 = or_before(values.beta1, before.beta1),
                         .beta2 = or_before(values.beta2, before.beta2),
                         .eps = or_before(values.eps, before.eps),
                         .weight_decay = or_before(values.weight_decay, before.weight_decay)},
-                       impl_->info, group);
+                       info, group);
 }
 
-ParamGroup Replica::group(int group) const { return settings_of(impl_->group(group), impl_->info); }
+ParamGroup Replica::Impl::settings(int index) {
+  ParamGroup values = settings_of(group(index), sections.of_group(index).info);
+  const ParamGroup& first = options.groups[static_cast<std::size_t>(index)];
+  values.method = first.method;
+  values.options = first.options;
+  return values;
+}
+
+ParamGroup Replica::group(int group) const { return impl_->settings(group); }
 
 // --- Facts. --------------------------------------------------------------------------------------
 
 const Layout& Replica::layout() const noexcept { return impl_->layout; }
-const MethodInfo& Replica::method() const noexcept { return impl_->info; }
+const MethodInfo& Replica::method(int group) const {
+  impl_->group(group);
+  return impl_->sections.of_group(group).info;
+}
 std::int64_t Replica::steps_done() const noexcept { return impl_->steps_done; }
+
+std::uint64_t Replica::Impl::state_floats(std::size_t section) const {
+  std::uint64_t floats = 0;
+  for (const Steps& steps : workers) {
+    const StateTable& table = steps[section].method->state();
+    floats += &steps == &workers.front() ? table.floats() : table.own_floats();
+  }
+  return floats;
+}
 
 MemoryUse Replica::memory() const {
   MemoryUse use;
-  use.state = sizeof(float) * impl_->method_floats();
   use.masters = impl_->parameters->bytes();
-  use.frames = impl_->frame_bytes() + impl_->method->facts().frame_bytes;
+  use.frames = impl_->frame_bytes();
   std::uint64_t apart = 0;  // server state, which lies on the host
-  for (const StateTable* table : impl_->tables) {
-    apart += sizeof(float) * table->floats(StateKind::kServer);
+  for (std::size_t s = 0; s < impl_->sections.size(); ++s) {
+    use.state += sizeof(float) * impl_->state_floats(s);
+    use.frames += impl_->workers.front()[s].method->facts().frame_bytes;
+    for (const Impl::Steps& steps : impl_->workers) {
+      apart += sizeof(float) * steps[s].method->state().floats(StateKind::kServer);
+    }
   }
   const Space& space = impl_->space;
   use.scratch = space.held() + apart - use.state - use.masters + space.scratch_bytes();
@@ -173,26 +222,51 @@ Round Replica::Impl::round_of(std::int64_t step) const {
   return round;
 }
 
-Cost Replica::Impl::cost_of(std::int64_t step) const {
-  return step_costs(*method, buckets, round_of(step),
-                    options.nodes)[static_cast<std::size_t>(rank())];
+Cost Replica::Impl::cost_of(std::size_t section, std::int64_t step, bool mean) const {
+  const SectionStep& of = workers.front()[section];
+  const auto costs = mean ? mean_costs : step_costs;
+  return costs(*of.method, of.section->buckets, round_of(step),
+               options.nodes)[static_cast<std::size_t>(rank())];
 }
 
-Cost Replica::Impl::mean_cost_of(std::int64_t step) const {
-  return mean_costs(*method, buckets, round_of(step),
-                    options.nodes)[static_cast<std::size_t>(rank())];
+Cost Replica::Impl::cost_of(std::int64_t step, bool mean) const {
+  Cost sum;
+  for (std::size_t s = 0; s < sections.size(); ++s) sum += cost_of(s, step, mean);
+  return sum;
 }
 
-Cost Replica::cost(std::int64_t step) const { return impl_->cost_of(step); }
-Cost Replica::mean_cost(std::int64_t step) const { return impl_->mean_cost_of(step); }
+Cost Replica::cost(std::int64_t step) const { return impl_->cost_of(step, false); }
+Cost Replica::mean_cost(std::int64_t step) const { return impl_->cost_of(step, true); }
+
+std::vector<SectionReport> Replica::sections(std::int64_t step) const {
+  std::vector<SectionReport> reports;
+  for (std::size_t s = 0; s < impl_->sections.size(); ++s) {
+    const Section& section = impl_->sections[s];
+    const Traffic traffic =
+        s < impl_->section_traffic.size() ? impl_->section_traffic[s] : Traffic{};
+    reports.push_back({.method = section.method,
+                       .options = section.options,
+                       .groups = section.groups,
+                       .n_coords = section.layout.n_coords(),
+                       .state = sizeof(float) * impl_->state_floats(s),
+                       .cost = impl_->cost_of(s, step, false),
+                       .mean_cost = impl_->cost_of(s, step, true),
+                       .bytes_sent = traffic.bytes_sent,
+                       .bytes_received = traffic.bytes_received,
+                       .messages_sent = traffic.messages_sent});
+  }
+  return reports;
+}
 
 std::map<std::string, int> Replica::routes() const {
   std::map<std::string, int> routes;
   const Round round = impl_->round_of(impl_->steps_done);
-  for (const Bucket& bucket : impl_->buckets) {
-    const auto parts = parts_in_period(*impl_->method, bucket, round);
-    if (round.central) ++routes["coordinator"];
-    if (round.voters > 1) ++routes[std::string(route_name(main_route(parts)))];
+  for (const SectionStep& step : impl_->workers.front()) {
+    for (const Bucket& bucket : step.section->buckets) {
+      const auto parts = parts_in_period(*step.method, bucket, round);
+      if (round.central) ++routes["coordinator"];
+      if (round.voters > 1) ++routes[std::string(route_name(main_route(parts)))];
+    }
   }
   return routes;
 }

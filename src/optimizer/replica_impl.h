@@ -1,5 +1,5 @@
-// Replica::Impl: the settings, the method, its tensors and state, and the context of a step. Each
-// front door's Impl adds how its steps exchange.
+// Replica::Impl: the settings, the sections with their methods and state, and the inputs of a step.
+// Each front door's Impl adds how its steps exchange.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/bucket.h"
 #include "methods/local_parameters.h"
 #include "optimizer/agreement.h"
 #include "optimizer/placed_parameters.h"
 #include "optimizer/reporting.h"
+#include "optimizer/section.h"
 #include "optimizer/step_scalars.h"
 #include "pride/communicator.h"
 #include "pride/registry.h"
@@ -23,14 +23,14 @@
 namespace pride {
 
 struct Replica::Impl {
-  // Checks that need no other rank. `world`: the number of workers whose results each step joins.
-  // Throws InvalidArgument or OutOfMemory.
-  Impl(Layout the_layout, OptimizerOptions the_options, int the_world);
+  // Checks that need no other rank. `world`: the number of workers whose results each step joins;
+  // `here`: those in this process. Throws InvalidArgument or OutOfMemory.
+  Impl(Layout the_layout, OptimizerOptions the_options, int the_world, int here = 1);
   virtual ~Impl() = default;
 
   // ---- What front doors do in different ways.
 
-  virtual int rank() const { return 0; }        // in saved states, of the first of `tables`
+  virtual int rank() const { return 0; }        // in saved states, of the first of `workers`
   virtual int voter() const { return rank(); }  // the rank in frames
   virtual void complete() {}              // waits for exchanges in flight: their results are state
   virtual void before_load() noexcept {}  // drops them
@@ -40,13 +40,13 @@ struct Replica::Impl {
   using Settings = std::vector<std::pair<std::string, std::uint64_t>>;
   virtual void agree(Call, const std::function<Settings()>& body) { body(); }
   virtual void check_parameters() = 0;  // before the first step, and the first after a change
-  virtual Cost cost_of(std::int64_t step) const;
-  virtual Cost mean_cost_of(std::int64_t step) const;
+  // Of one section, in a step or as the mean over its period.
+  virtual Cost cost_of(std::size_t section, std::int64_t step, bool mean) const;
   virtual std::size_t frame_bytes() const = 0;
-  virtual std::uint64_t method_floats() const { return method->state().floats(); }
   virtual void to_local(View x) const;
-  // Moves server state, which lies at the servers of the buckets `from`, to its servers.
-  virtual void move_server_state(std::span<const Bucket> /*from*/) {}
+  // Moves a section's server state, which lies at the servers of the buckets `from`, to its
+  // servers.
+  virtual void move_server_state(std::size_t /*section*/, std::span<const Bucket> /*from*/) {}
   // For calls that virtual workers allow between the gradients of a step.
   virtual void check_between_gradients(const char* call) const { check_idle(call); }
 
@@ -60,22 +60,33 @@ struct Replica::Impl {
   // Runs the body with a view of `params`, which need not be where the replica's parameters lie.
   template <typename Body>
   auto with(const Parameters& params, const char* call, const Body& body);
-  void place_gradients(const Gradients& grads);
-  void place_gradient(std::size_t tensor, const ConstTensor& grad);
+  std::uint64_t common_hash(View x) const;
+  // A worker's steps, by section.
+  using Steps = std::vector<SectionStep>;
+  // Calls body(local parameters, view, frozen) for each section that has local steps.
+  template <typename Body>
+  void for_local(const Steps& steps, View x, const Body& body) const;
+  SectionStep& step_of(Steps& steps, std::size_t tensor) const;
+  std::size_t index_of(std::size_t tensor) const;  // in its section
+  // None: they are given one by one.
+  void place_gradients(Steps& steps, const std::optional<Gradients>& grads) const;
+  void place_gradient(Steps& steps, std::size_t tensor, const ConstTensor& grad) const;
+  bool lacks_gradient(Steps& steps, std::size_t tensor) const;
   void check_flags(std::span<const bool> given) const;
   // Flags of tensors that have no gradient: the caller says so, gives none, or has frozen them.
-  void set_unused(std::span<const bool> given);
+  void set_unused(Steps& steps, std::span<const bool> given) const;
 
   // ---- Steps.
 
-  void set_context(const Parameters& params, const char* call);
+  void set_context(const Parameters& params, const char* call);  // of all workers
+  void set_views();  // SectionStep::x: where the parameters lie now
   Round round_of(std::int64_t step) const;
   virtual bool skips_non_finite() const { return options.non_finite == NonFinitePolicy::kSkip; }
   void skip(const std::string& text, StepReport& report);
   std::string describe(const NonFinite& seen, std::int64_t step) const;
   static void enter(const Traffic& traffic, StepReport& report);
   static void enter(const StepTimes& times, StepReport& report);
-  static StepNotes end_local_step(Method& method, const StepContext& ctx);
+  static StepNotes end_local_step(const SectionStep& step);
   // Reports what was not finite, and ends a step that was not dropped as a whole.
   void end_step(const std::optional<NonFinite>& non_finite, StepReport& report);
   // No other worker sees this one's flag, so all would go on without it.
@@ -101,28 +112,35 @@ struct Replica::Impl {
   // ---- Groups and state.
 
   GroupValues& group(int index);
+  ParamGroup settings(int group);
+  Cost cost_of(std::int64_t step, bool mean) const;  // of all sections
+  bool has_server_state(std::size_t section) const {
+    return workers.front()[section].method->state().has(StateKind::kServer);
+  }
+  std::uint64_t state_floats(std::size_t section) const;  // of all workers in this process
   StateDict save(std::size_t worker);
-  void load(const std::function<StateDict(std::size_t worker)>& make);
+  using States = std::vector<StateDict>;  // of one rank, by section
+  void load(const std::function<States(std::size_t worker)>& make);
+  States divide(StateDict state) const;
   void check_same_run(const StateDict& state) const;
-  std::vector<Bucket> buckets_of(const StateDict& state) const;
+  std::vector<Bucket> buckets_of(const StateDict& state, std::size_t section) const;
   // The layout with more tensors, and the options with more groups, for an Impl that takes over.
   std::pair<Layout, OptimizerOptions> grown(std::vector<TensorSpec> tensors,
                                             std::vector<ParamGroup> groups);
   void take_over(Impl& before);
-  void check_nodes(bool hierarchical) const;
+  void check_method(const SectionStep& step) const;
+  std::vector<int> votes_of(std::span<const std::int64_t> given) const;
 
-  Layout layout;
+  const Layout layout;
   OptimizerOptions options;
   const int world;
   const std::unique_ptr<Space> own_space;  // on options.device, or the host
   Space& space;                            // *own_space
-  MethodInfo info;
+  Sections sections;
   std::vector<GroupValues> groups;
   std::vector<std::int64_t> group_starts;  // the first step of each, for Adam's bias correction
-  std::vector<Bucket> buckets;
-  std::unique_ptr<Method> method;
-  std::vector<StateTable*> tables;  // of each worker in this process
-  std::vector<int> weights;         // votes of each worker; empty: one
+  std::vector<Steps> workers;              // in this process
+  std::vector<int> weights;                // votes of each worker; empty: one
   std::unique_ptr<PlacedParameters> parameters;
   bool by_ballots = false;  // Round::central
   std::int64_t steps_done = 0;
@@ -134,11 +152,19 @@ struct Replica::Impl {
   std::string refusal;    // not empty: no further steps
 
   // of the current step
-  StepContext ctx;
   std::vector<StepScalars> scalars;
-  std::vector<char> unused;
-  std::vector<GradientPlace> gradients;  // addresses, by tensor
+  std::vector<std::vector<ParameterPlace>> places;  // by section
+  std::vector<Traffic> section_traffic;             // of the last step, by section
 };
+
+template <typename Body>
+void Replica::Impl::for_local(const Steps& steps, View x, const Body& body) const {
+  std::vector<ParameterPlace> room;
+  for (const SectionStep& step : steps) {
+    if (!step.is_local()) continue;
+    body(*step.method->local(), step.section->view(x, room), step.section->flags(frozen));
+  }
+}
 
 template <typename Body>
 auto Replica::Impl::with(const Parameters& params, const char* call, const Body& body) {

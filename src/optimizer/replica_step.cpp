@@ -20,37 +20,59 @@ void Replica::Impl::enter(const StepTimes& times, StepReport& report) {
   report.apply_s += times.apply_s;
 }
 
-StepNotes Replica::Impl::end_local_step(Method& method, const StepContext& ctx) {
-  return method.local() != nullptr ? method.local()->end_step(ctx) : StepNotes{};
+StepNotes Replica::Impl::end_local_step(const SectionStep& step) {
+  if (!step.is_local()) return {};
+  StepNotes notes = step.method->local()->end_step(step.ctx);
+  if (notes.alone) notes.alone = step.section->in_all(*notes.alone);
+  if (notes.dropped) notes.dropped = step.section->in_all(*notes.dropped);
+  return notes;
 }
 
 void Replica::Impl::check_usable() const {
   if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
 }
 
-void Replica::Impl::place_gradient(std::size_t tensor, const ConstTensor& grad) {
+SectionStep& Replica::Impl::step_of(Steps& steps, std::size_t tensor) const {
+  return steps[sections.by_tensor()[tensor].section];
+}
+
+std::size_t Replica::Impl::index_of(std::size_t tensor) const {
+  return sections.by_tensor()[tensor].index;
+}
+
+void Replica::Impl::place_gradient(Steps& steps, std::size_t tensor,
+                                   const ConstTensor& grad) const {
   const TensorSlot& slot = layout.tensors()[tensor];
   PRIDE_CHECK(grad.n == slot.n || grad.data == nullptr, "optimizer: a gradient of ", grad.n,
               " values for '", slot.spec.name, "', which has ", slot.n);
-  gradients[tensor] = {grad.data, slot.offset, grad.dtype};
+  SectionStep& step = step_of(steps, tensor);
+  const std::size_t index = index_of(tensor);
+  step.gradients[index] = {grad.data, step.section->layout.tensors()[index].offset, grad.dtype};
 }
 
-void Replica::Impl::place_gradients(const Gradients& grads) {
-  gradients.assign(layout.tensors().size(), {});
-  if (!grads.is_flat()) {
-    PRIDE_CHECK(grads.each().size() == gradients.size(), "optimizer: ", grads.each().size(),
-                " gradients given, the layout has ", gradients.size(), " tensors");
-    for (std::size_t t = 0; t < gradients.size(); ++t) place_gradient(t, grads.each()[t]);
+void Replica::Impl::place_gradients(Steps& steps, const std::optional<Gradients>& grads) const {
+  for (SectionStep& step : steps) step.gradients.assign(step.section->tensors.size(), {});
+  if (!grads) return;
+  const std::size_t n = layout.tensors().size();
+  if (!grads->is_flat()) {
+    PRIDE_CHECK(grads->each().size() == n, "optimizer: ", grads->each().size(),
+                " gradients given, the layout has ", n, " tensors");
+    for (std::size_t t = 0; t < n; ++t) place_gradient(steps, t, grads->each()[t]);
     return;
   }
-  const ConstTensor& flat = grads.flat();
+  const ConstTensor& flat = grads->flat();
   PRIDE_CHECK(flat.n == layout.flat_size(), "optimizer: ", flat.n,
               " gradients given, the layout has ", layout.flat_size(), " with padding");
-  for (std::size_t t = 0; t < gradients.size(); ++t) {
+  for (std::size_t t = 0; t < n; ++t) {
     const TensorSlot& slot = layout.tensors()[t];
     const auto* data = static_cast<const std::byte*>(flat.data);
-    place_gradient(t, {data + slot.offset * size_of(flat.dtype), slot.n, flat.dtype});
+    place_gradient(steps, t, {data + slot.offset * size_of(flat.dtype), slot.n, flat.dtype});
   }
+}
+
+bool Replica::Impl::lacks_gradient(Steps& steps, std::size_t tensor) const {
+  return layout.tensors()[tensor].n > 0 &&
+         step_of(steps, tensor).gradients[index_of(tensor)].data == nullptr;
 }
 
 void Replica::Impl::check_flags(std::span<const bool> given) const {
@@ -59,17 +81,16 @@ void Replica::Impl::check_flags(std::span<const bool> given) const {
               " flags of unused tensors for ", n, " tensors");
 }
 
-void Replica::Impl::set_unused(std::span<const bool> given) {
-  unused.assign(layout.tensors().size(), 0);
-  for (std::size_t t = 0; t < unused.size(); ++t) {
-    const bool missing = gradients[t].data == nullptr && layout.tensors()[t].n > 0;
+void Replica::Impl::set_unused(Steps& steps, std::span<const bool> given) const {
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    SectionStep& step = step_of(steps, t);
     const bool flagged = !given.empty() && given[t];
-    unused[t] = missing || flagged || ctx.is_frozen(t) ? 1 : 0;
+    step.unused[index_of(t)] =
+        lacks_gradient(steps, t) || flagged || step.ctx.is_frozen(index_of(t)) ? 1 : 0;
   }
-  ctx.unused = unused;
 }
 
-// Sets the parts of the context that do not depend on gradients.
+// Sets what does not depend on gradients.
 void Replica::Impl::set_context(const Parameters& params, const char* call) {
   check_idle(call);
   place(params, call);
@@ -83,15 +104,34 @@ void Replica::Impl::set_context(const Parameters& params, const char* call) {
   for (std::size_t g = 0; g < groups.size(); ++g) {
     scalars.push_back(scalars_of(groups[g], steps_done - group_starts[g]));
   }
-  static_cast<Round&>(ctx) = round_of(steps_done);
-  ctx.rank = voter();
-  ctx.groups = scalars;
-  ctx.x = parameters->view();
-  ctx.frozen = frozen;
   // a coordinator's records have no flags of frozen tensors
-  ctx.scalars_digest = digest_of(scalars, by_ballots ? std::span<const char>() : ctx.frozen);
-  ctx.memory = &space;
-  ctx.grad_scale = 1;
+  const std::uint64_t digest =
+      digest_of(scalars, by_ballots ? std::span<const char>() : std::span<const char>(frozen));
+  section_traffic.assign(sections.size(), {});
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    for (SectionStep& step : workers[i]) {
+      step.frozen = step.section->flags(frozen);
+      step.unused.assign(step.section->tensors.size(), 1);
+      step.ctx = {};
+      static_cast<Round&>(step.ctx) = round_of(steps_done);
+      step.ctx.rank = voter() + static_cast<int>(i);
+      step.ctx.groups = scalars;
+      step.ctx.frozen = step.frozen;
+      step.ctx.unused = step.unused;
+      step.ctx.scalars_digest = digest;
+      step.ctx.memory = &space;
+      step.protocol = step.method->protocol(step.ctx);
+    }
+  }
+  set_views();
+}
+
+void Replica::Impl::set_views() {
+  places.resize(sections.size());
+  for (std::size_t s = 0; s < sections.size(); ++s) {
+    const View x = sections[s].view(parameters->view(), places[s]);
+    for (Steps& steps : workers) steps[s].ctx.x = steps[s].x = x;
+  }
 }
 
 // Steps are counted from 1 in texts, as the trainer does.
@@ -125,9 +165,11 @@ void Replica::Impl::end_step(const std::optional<NonFinite>& non_finite, StepRep
     skip(describe(*non_finite, steps_done), report);
   } else {
     StepNotes notes;
-    guarded([&] { notes = end_local_step(*method, ctx); });
-    if (notes.alone && !skips_non_finite()) fail_others(describe(*notes.alone, steps_done));
-    note(notes, report);
+    for (const SectionStep& step : workers.front()) {
+      guarded([&] { notes = end_local_step(step); });
+      if (notes.alone && !skips_non_finite()) fail_others(describe(*notes.alone, steps_done));
+      note(notes, report);
+    }
   }
   if (options.device) report.note = options.device->warning();
 }

@@ -74,75 +74,75 @@ void append_results(const Layout& layout, const StepContext& ctx, const Flight& 
 struct ResultFollower::Impl {
   Impl(Optimizer::Impl& all, Layout the_layout);
 
-  void check_suffices() const;
-  StepContext& own_context(const char* call) const;
-  std::size_t bytes(const Round& round) const;
+  void check_suffices(const char* call) const;
+  std::size_t bytes() const;
   void check(const Parameters& params, std::span<const bool> frozen) const;
   void apply(const Parameters& params, std::span<const bool> frozen,
              std::span<const std::byte> results);
-  void take(const StepContext& ctx, std::span<const std::byte> results);
+  void take(std::span<const std::byte> results);
   void take_frame(const Part& part, std::size_t shard, const StepContext& ctx,
                   std::span<const std::byte> result, std::span<std::byte> out);
 
   Optimizer::Impl& own;
-  Layout layout;
-  std::unique_ptr<Method> method;  // its state is not allocated
-  std::vector<Bucket> buckets;
-  std::optional<BucketStep> step;
+  const Layout layout;
+  Sections sections;
+  std::vector<SectionStep> steps;  // their methods' states are not allocated
   PlacedParameters parameters;
-  std::vector<char> unused, frozen_there;  // by tensor
-  std::vector<Flight> flights;             // by bucket
-  Space::Event applied = 0;                // after it the flights' frames may be overwritten
+  std::vector<char> frozen_there;  // by tensor
+  std::vector<Flight> flights;     // by Bucket::index
+  Space::Event applied = 0;        // after it the flights' frames may be overwritten
   bool suffices = false;
 };
 
 ResultFollower::Impl::Impl(Optimizer::Impl& all, Layout the_layout)
     : own(all),
       layout(std::move(the_layout)),
-      method(make_method(all.options.method,
-                         {layout, all.world, all.options.options, all.options.nodes, all.space,
-                          all.options.orthogonalise})),
-      parameters(layout, all.space),
-      unused(layout.tensors().size(), 1) {
+      sections(layout, own.options, own.world),
+      parameters(layout, own.space) {
   own.check_idle("follow");
-  PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= own.options.groups.size(),
-              "optimizer: a follower's layout has ", layout.n_groups(), " groups, the options ",
-              own.options.groups.size());
-  const Protocol protocol = method->protocol({.voters = own.world});
-  buckets =
-      make_buckets(layout, own.options.bucket_coords, own.world, protocol.alignment, protocol.cuts);
-  flights.resize(buckets.size());
-  step.emplace(*method, buckets, own.space);
+  std::vector<const Method*> methods;
+  for (const Section& section : sections) {
+    steps.emplace_back(section, make_method(section, own.options, own.world, own.space), own.space);
+    methods.push_back(steps.back().method.get());
+  }
+  sections.cut(methods, own.options.bucket_coords, own.world);
+  flights.resize(sections.by_bucket().size());
   // checks both layouts: a method may synchronise only some tensors, and all ranks must agree
-  suffices = results_suffice(*own.method, own.world) && results_suffice(*method, own.world);
+  const auto suffice = [&](const SectionStep& step) {
+    return results_suffice(*step.method, own.world);
+  };
+  suffices = std::ranges::all_of(own.steps(), suffice) && std::ranges::all_of(steps, suffice);
   own.followers.push_back(&flights);
   if (!suffices) return;
-  own.pipeline->keep_results(
-      [&all](const Flight& flight) { append_results(all.layout, all.ctx, flight, all.results); });
+  own.pipeline->keep_results([&all](const Flight& flight) {
+    append_results(all.layout, all.steps().front().ctx, flight, all.results);
+  });
 }
 
-// This rank's context of its last step.
-StepContext& ResultFollower::Impl::own_context(const char* call) const {
+void ResultFollower::Impl::check_suffices(const char* call) const {
   own.check_idle(call);
-  PRIDE_CHECK(suffices, "optimizer: ", call, "(): results of ", own.options.method,
+  PRIDE_CHECK(suffices, "optimizer: ", call, "(): results of ", own.sections[0].method,
+              own.sections.size() > 1 ? " and other methods" : "",
               " do not determine the parameters");
   PRIDE_CHECK(!own.scalars.empty(), "optimizer: ", call, "() before the first step");
-  return own.ctx;
 }
 
-std::size_t ResultFollower::Impl::bytes(const Round& round) const {
+std::size_t ResultFollower::Impl::bytes() const {
   std::size_t bytes = 0;
-  for (const Bucket& bucket : buckets) {
-    for (const Part& part : method->parts(bucket, round)) {
-      for (const Shard& shard : part.shards) bytes += part.down.bytes(shard);
+  for (const SectionStep& step : steps) {
+    for (const Bucket& bucket : step.section->buckets) {
+      for (const Part& part : step.method->parts(bucket, own.steps().front().ctx)) {
+        for (const Shard& shard : part.shards) bytes += part.down.bytes(shard);
+      }
     }
   }
   return bytes;
 }
 
 void ResultFollower::Impl::check(const Parameters& params, std::span<const bool> frozen) const {
-  PRIDE_CHECK(frozen.empty() || frozen.size() == unused.size(),
-              "optimizer: apply(): ", frozen.size(), " flags for ", unused.size(), " tensors");
+  PRIDE_CHECK(frozen.empty() || frozen.size() == layout.tensors().size(),
+              "optimizer: apply(): ", frozen.size(), " flags for ", layout.tensors().size(),
+              " tensors");
   if (params.is_flat()) return;
   for (const Tensor& tensor : params.each()) {
     PRIDE_CHECK(tensor.dtype == DType::kFloat32, "optimizer: apply(): parameters in ",
@@ -156,33 +156,45 @@ void ResultFollower::Impl::apply(const Parameters& params, std::span<const bool>
   check(params, frozen);
   const bool any = std::ranges::find(frozen, true) != frozen.end();
   frozen_there.assign(frozen.begin(), any ? frozen.end() : frozen.begin());
-  StepContext ctx = own.ctx;
-  ctx.unused = unused;  // no gradient of this rank
-  ctx.frozen = frozen_there;
-  ctx.scalars_digest = digest_of(ctx.groups, frozen_there);
-  take(ctx, results);
   parameters.place(params, "apply");
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    step->replay(b, flights[b], ctx, parameters.view());
+  std::vector<std::vector<ParameterPlace>> places(steps.size());
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    SectionStep& step = steps[s];
+    step.unused.assign(step.section->tensors.size(), 1);  // no gradient of this rank
+    step.frozen = step.section->flags(frozen_there);
+    step.ctx = own.steps().front().ctx;
+    step.ctx.unused = step.unused;
+    step.ctx.frozen = step.frozen;
+    step.ctx.scalars_digest = digest_of(step.ctx.groups, frozen_there);
+    step.x = step.section->view(parameters.view(), places[s]);
+  }
+  take(results);
+  for (std::size_t b = 0; b < flights.size(); ++b) {
+    const auto& [section, index] = sections.by_bucket()[b];
+    const SectionStep& step = steps[section];
+    step.buckets.replay(index, flights[b], step.ctx, step.x);
   }
   applied = own.space.record();
 }
 
 // Checks the results and copies them into the flights.
-void ResultFollower::Impl::take(const StepContext& ctx, std::span<const std::byte> results) {
-  if (const std::size_t expected = bytes(ctx); results.size() != expected) {
-    throw CommError(concat("results for '", first_name(layout), "' and on, step ", ctx.step + 1,
-                           ": ", results.size(), " bytes, must be ", expected));
+void ResultFollower::Impl::take(std::span<const std::byte> results) {
+  if (const std::size_t expected = bytes(); results.size() != expected) {
+    throw CommError(concat("results for '", first_name(layout), "' and on, step ",
+                           own.steps().front().ctx.step + 1, ": ", results.size(),
+                           " bytes, must be ", expected));
   }
   own.space.wait(applied);
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
+  for (std::size_t b = 0; b < flights.size(); ++b) {
+    const auto& [section, index] = sections.by_bucket()[b];
+    const SectionStep& step = steps[section];
     Flight& flight = flights[b];
-    step->make_room(b, ctx, flight);
+    step.buckets.make_room(index, step.ctx, flight);
     for (std::size_t k = 0; k < flight.parts.size(); ++k) {
       auto& down = flight.wires[k].down;
       for (std::size_t j = 0; j < down.size(); ++j) {
         const auto to = down[j].span();
-        take_frame(flight.parts[k], j, ctx, results.first(to.size()), to);
+        take_frame(flight.parts[k], j, step.ctx, results.first(to.size()), to);
         results = results.subspan(to.size());
       }
     }
@@ -216,11 +228,14 @@ ResultFollower::~ResultFollower() {
 
 bool ResultFollower::suffices() const noexcept { return impl_->suffices; }
 
-std::size_t ResultFollower::bytes() const { return impl_->bytes(impl_->own_context("bytes")); }
+std::size_t ResultFollower::bytes() const {
+  impl_->check_suffices("bytes");
+  return impl_->bytes();
+}
 
 void ResultFollower::apply(const Parameters& params, std::span<const bool> frozen,
                            std::span<const std::byte> results) {
-  impl_->own_context("apply");
+  impl_->check_suffices("apply");
   Optimizer::Impl& own = impl_->own;
   own.space.after(own.options.stream);
   impl_->apply(params, frozen, results);

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "methods/vote_weights.h"
 #include "optimizer/central.h"
 #include "optimizer/replica_impl.h"
 #include "pride/error.h"
@@ -18,8 +17,7 @@ struct RunWorker::Impl final : Replica::Impl {
 
   int voter() const override { return central->number(); }
   void check_parameters() override;
-  Cost cost_of(std::int64_t step) const override;
-  Cost mean_cost_of(std::int64_t step) const override;
+  Cost cost_of(std::size_t section, std::int64_t step, bool mean) const override;
   std::size_t frame_bytes() const override;
   bool has_applied_nothing() const override { return !applied; }
 
@@ -47,7 +45,7 @@ struct RunWorker::Impl final : Replica::Impl {
 
   const bool may_join;
   std::unique_ptr<Central> central;
-  BucketStep bucket_step;
+  SectionStep& only;            // section
   std::vector<Flight> flights;  // by bucket
   bool applied = true;          // a part of the present step
 };
@@ -56,9 +54,12 @@ RunWorker::Impl::Impl(std::shared_ptr<CoordinatorClient> client, Layout the_layo
                       OptimizerOptions the_options, RunWorkerOptions run)
     : Replica::Impl(std::move(the_layout), std::move(the_options), 1),
       may_join(client != nullptr),
-      bucket_step(*method, buckets, space),
-      flights(buckets.size()) {
+      only(workers.front().front()),
+      flights(only.buckets.size()) {
   by_ballots = true;
+  PRIDE_CHECK(sections.size() == 1, "optimizer: group ", sections[1].groups.front(),
+              " has the method ", sections[1].method, " and group 0 has ", sections[0].method,
+              ": with a coordinator all groups must have the same method and options");
   PRIDE_CHECK(!options.nodes.known(), "optimizer: nodes are not supported with a coordinator");
   for (const TensorSlot& slot : layout.tensors()) {
     PRIDE_CHECK(slot.to_whole == 0,
@@ -73,9 +74,8 @@ RunWorker::Impl::Impl(std::shared_ptr<CoordinatorClient> client, Layout the_layo
               "optimizer: sum_of_parts is not supported with a coordinator, which needs the whole "
               "model");
   const std::int64_t weight = options.vote_weight;
-  weights = vote_weights(options.method, method->protocol({}), options.nodes, {&weight, 1});
-  central = std::make_unique<Central>(layout, *method, buckets, space, options, std::move(client),
-                                      std::move(run));
+  weights = votes_of({&weight, 1});
+  central = std::make_unique<Central>(only, options, std::move(client), std::move(run));
 }
 
 void RunWorker::Impl::check_client() const {
@@ -99,17 +99,14 @@ void RunWorker::Impl::check_frozen() const {
   }
 }
 
-Cost RunWorker::Impl::cost_of(std::int64_t step) const {
-  Cost cost{.exact = false, .bound = false};
-  if (ends_round(step)) cost.bytes_up = central->ballot_bytes(step / central->period());
-  return cost;
-}
-
-Cost RunWorker::Impl::mean_cost_of(std::int64_t step) const {
+Cost RunWorker::Impl::cost_of(std::size_t, std::int64_t step, bool mean) const {
   const std::int64_t period = central->period();
-  Cost cost = cost_of(step - step % period + period - 1);
-  cost.bytes_up =
-      (cost.bytes_up + static_cast<std::uint64_t>(period) - 1) / static_cast<std::uint64_t>(period);
+  if (mean) step += period - 1 - step % period;
+  Cost cost{.exact = false, .bound = false};
+  if (ends_round(step)) cost.bytes_up = central->ballot_bytes(step / period);
+  if (!mean) return cost;
+  const auto steps = static_cast<std::uint64_t>(period);
+  cost.bytes_up = (cost.bytes_up + steps - 1) / steps;
   return cost;
 }
 
@@ -127,10 +124,10 @@ StepReport RunWorker::Impl::step(const Parameters& params, const Gradients& grad
   check_usable();
   check_flags(flags);
   is_whole = false;
-  place_gradients(grads);
+  place_gradients(workers.front(), grads);
   set_context(params, "step");
   check_frozen();
-  set_unused(flags);
+  set_unused(workers.front(), flags);
   const Traffic before = central->traffic();
   StepTimes times;
   std::optional<NonFinite> non_finite;
@@ -145,7 +142,8 @@ StepReport RunWorker::Impl::step(const Parameters& params, const Gradients& grad
   ++steps_done;
   if (ends_round(report.step)) end_round(report.step, !non_finite, report);
   publish();
-  enter(central->traffic() - before, report);
+  section_traffic[0] = central->traffic() - before;
+  enter(section_traffic[0], report);
   enter(times, report);
   return report;
 }
@@ -153,20 +151,20 @@ StepReport RunWorker::Impl::step(const Parameters& params, const Gradients& grad
 // Encodes all buckets. Returns the first non-finite flag.
 std::optional<NonFinite> RunWorker::Impl::encode(StepTimes& times) {
   const Stopwatch watch(times.encode_s);
-  const Protocol protocol = method->protocol(ctx);
-  applied = method->local() != nullptr;
-  const GradientView grads{.places = gradients.data(), .factor = gradient_factor};
-  for (std::size_t t = unused.size(); t-- > 0;) {
-    if (unused[t] == 0) method->tensor_ready(t, ctx, grads);
+  applied = only.is_local();
+  const StepContext& ctx = only.ctx;
+  only.grads = {.places = only.gradients.data(), .factor = gradient_factor};
+  for (std::size_t t = only.unused.size(); t-- > 0;) {
+    if (only.unused[t] == 0) only.method->tensor_ready(t, ctx, only.grads);
   }
-  if (protocol.whole_gradient) bucket_step.prepare(ctx, grads, std::nullopt);
-  for (std::size_t b = 0; b < buckets.size(); ++b) bucket_step.encode(b, ctx, grads, flights[b]);
+  if (only.protocol.whole_gradient) only.buckets.prepare(ctx, only.grads, std::nullopt);
+  for (std::size_t b = 0; b < flights.size(); ++b) {
+    only.buckets.encode(b, ctx, only.grads, flights[b]);
+  }
   for (Flight& flight : flights) {
-    bucket_step.complete(ctx, flight);
+    only.buckets.complete(ctx, flight);
+    for (std::size_t k = 0; k < flight.parts.size(); ++k) only.take_flag(flight, k);
     if (flight.non_finite) return flight.non_finite;
-    for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-      if (flight.wires[k].non_finite) return flight.wires[k].non_finite;
-    }
   }
   return std::nullopt;
 }
@@ -176,18 +174,18 @@ void RunWorker::Impl::exchange_and_apply(StepTimes& times) {
   if (ends_round(steps_done)) {
     const Stopwatch watch(times.exchange_s);
     is_whole = true;  // without a result nothing is applied
-    results = central->exchange(parameters->view(), ctx, flights);
+    results = central->exchange(only.x, only.ctx, flights);
     is_whole = false;
   }
   if (results == Central::Results::kNothing) return;
   if (options.before_apply) options.before_apply();
   const Stopwatch watch(times.apply_s);
   applied = true;
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
+  for (std::size_t b = 0; b < flights.size(); ++b) {
     if (results == Central::Results::kReplay) {
-      bucket_step.replay(b, flights[b], ctx, parameters->view());
+      only.buckets.replay(b, flights[b], only.ctx, only.x);
     } else {
-      bucket_step.apply(b, flights[b], ctx, parameters->view());
+      only.buckets.apply(b, flights[b], only.ctx, only.x);
     }
   }
 }

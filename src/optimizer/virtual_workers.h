@@ -1,4 +1,4 @@
-// VirtualWorkers::Impl: N workers of one process over one copy of the parameters. Each has a method
+// VirtualWorkers::Impl: N workers of one process over one copy of the parameters. Each has methods
 // of its own with the state of a rank; shared state exists once.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "optimizer/bucket_step.h"
 #include "optimizer/replica_impl.h"
 #include "pride/flat_buffer.h"
 #include "pride/virtual_workers.h"
@@ -27,51 +26,45 @@ struct VirtualWorkers::Impl final : Replica::Impl {
   void check_between_gradients(const char*) const override {}
   void check_parameters() override;
   std::size_t frame_bytes() const override;
-  std::uint64_t method_floats() const override;
   void to_local(View) const override {}  // to_worker() does it, worker by worker
-  void move_server_state(std::span<const Bucket> from) override;
+  void move_server_state(std::size_t section, std::span<const Bucket> from) override;
 
-  struct Worker {
-    std::unique_ptr<Method> own;  // null for worker 0
-    Method* method = nullptr;
-    std::optional<BucketStep> step;
+  struct Frames {
     bool handed_over = false;
-    StepContext ctx;
-    std::vector<char> unused;
-    FlatBuffer kept;  // its gradient, if the method reads it later
-    GradientView grads;
-    std::vector<Flight> flights;  // by bucket
-    Traffic traffic;
+    std::vector<Flight> flights;   // by Bucket::index
+    std::vector<FlatBuffer> kept;  // by section: its gradient, if the method reads it later
+    std::vector<Traffic> traffic;  // by section
   };
-  Worker& worker(int number, const char* call);
+  std::size_t checked(int worker, const char* call) const;
+  Flight& flight_of(std::size_t worker, std::size_t section, std::size_t bucket);
 
   // Encodes a worker's gradients, whose memory is free afterwards.
-  void hand_over(Worker& w, GradientView grads);
-  void keep_gradient(Worker& w);
-  void encode(Worker& w);
+  void hand_over(std::size_t worker);
+  void keep_gradient(std::size_t worker, std::size_t section);
+  void encode(std::size_t worker, std::size_t section);
 
   StepReport step(const Parameters& params);
   // Exchanges, and applies unless a gradient is not finite. Afterwards x are the common parameters.
-  std::optional<NonFinite> exchange_and_apply(View x);
-  void share();
+  std::optional<NonFinite> exchange_and_apply();
+  void share(std::size_t section);
   std::optional<NonFinite> exchange();
   bool exchange_parts(std::size_t k);
   template <typename WireOf>
-  std::vector<InProcess::Rank> ranks(const WireOf& wire_of);
+  std::vector<InProcess::Rank> ranks(std::size_t section, const WireOf& wire_of);
   template <typename Body>
   void for_workers(const Body& body);
   void clip_mean();
-  void take_result(std::size_t bucket, View x);
+  void take_result(std::size_t section, std::size_t bucket);
   template <typename Body>
-  void for_shared(std::size_t bucket, View x, const Body& body);
+  void for_shared(std::size_t section, std::size_t bucket, const Body& body);
   View sink();
   void report_workers(const std::optional<NonFinite>& non_finite, StepReport& report);
+  void report_local_steps(std::size_t section, StepReport& report);
 
   VirtualWorkersOptions asked;
-  std::vector<Worker> workers;
-  Protocol protocol;       // of the current step
-  FlatBuffer shared;       // a bucket's shared values before the first worker's step
-  FlatBuffer sink_values;  // local steps write parameters here that nothing reads
+  std::vector<Frames> frames;  // by worker
+  FlatBuffer shared;           // a bucket's shared values before the first worker's step
+  FlatBuffer sink_values;      // local steps write parameters here that nothing reads
   std::vector<ParameterPlace> sink_places;
   double grad_norm = 0;
   StepTimes timing;

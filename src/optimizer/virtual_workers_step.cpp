@@ -24,98 +24,127 @@ View VirtualWorkers::Impl::sink() {
 
 // --- A worker's gradients. -----------------------------------------------------------------------
 
-void VirtualWorkers::Impl::hand_over(Worker& w, GradientView grads) {
-  if (std::ranges::none_of(workers, &Worker::handed_over)) timing = {};
+void VirtualWorkers::Impl::hand_over(std::size_t worker) {
+  if (std::ranges::none_of(frames, &Frames::handed_over)) timing = {};
   const Stopwatch watch(timing.encode_s);
-  w.ctx = ctx;
-  w.ctx.rank = static_cast<int>(&w - workers.data());
-  w.ctx.lean = true;
-  w.unused = unused;
-  w.ctx.unused = w.unused;
-  w.grads = grads;
-  protocol = w.method->protocol(w.ctx);
-  const bool shares = protocol.preliminary.has_value();  // then it encodes after an exchange of all
-  if (protocol.keeps_gradient || (shares && w.method->local() == nullptr)) keep_gradient(w);
-  for (std::size_t t = layout.tensors().size(); t-- > 0;) {
-    if (!w.ctx.is_unused(t)) w.method->tensor_ready(t, w.ctx, w.grads);
+  std::vector<ParameterPlace> room;
+  for (std::size_t s = 0; s < sections.size(); ++s) {
+    SectionStep& step = workers[worker][s];
+    step.ctx.lean = true;
+    step.grads = {.places = step.gradients.data(), .factor = gradient_factor};
+    // with shared values it encodes after an exchange of all
+    const bool shares = step.protocol.preliminary.has_value();
+    if (step.protocol.keeps_gradient || (shares && !step.is_local())) keep_gradient(worker, s);
+    for (std::size_t t = step.unused.size(); t-- > 0;) {
+      if (step.unused[t] == 0) step.method->tensor_ready(t, step.ctx, step.grads);
+    }
+    if (shares) continue;
+    if (step.protocol.whole_gradient) step.buckets.prepare(step.ctx, step.grads, std::nullopt);
+    encode(worker, s);
+    for (std::size_t b = 0; b < step.buckets.size(); ++b) {  // local steps
+      const Flight& flight = flight_of(worker, s, b);
+      if (step.protocol.delay == 0 && !flight.parts.empty()) continue;
+      step.buckets.apply(b, flight, step.ctx, step.section->view(sink(), room));
+    }
   }
-  w.handed_over = true;
-  if (shares) return;
-  if (protocol.whole_gradient) w.step->prepare(w.ctx, w.grads, std::nullopt);
-  encode(w);
-  for (std::size_t b = 0; b < buckets.size(); ++b) {  // local steps
-    if (protocol.delay == 0 && !w.flights[b].parts.empty()) continue;
-    w.step->apply(b, w.flights[b], w.ctx, sink());
-  }
+  frames[worker].handed_over = true;
 }
 
 // Copies the gradient as the method would read it: as float32, multiplied by the factor.
-void VirtualWorkers::Impl::keep_gradient(Worker& w) {
-  if (w.kept.size() == 0) w.kept = FlatBuffer::room(layout.flat_size(), space);
-  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
-    const TensorSlot& slot = layout.tensors()[t];
-    if (w.ctx.is_unused(t)) continue;
-    space.run(kernels::Widen{w.grads.of(t, slot.offset, slot.offset + slot.n),
-                             w.kept.span().subspan(slot.offset, slot.n)});
+void VirtualWorkers::Impl::keep_gradient(std::size_t worker, std::size_t section) {
+  SectionStep& step = workers[worker][section];
+  const Layout& own = step.section->layout;
+  FlatBuffer& kept = frames[worker].kept[section];
+  if (kept.size() == 0) kept = FlatBuffer::room(own.flat_size(), space);
+  for (std::size_t t = 0; t < own.tensors().size(); ++t) {
+    const TensorSlot& slot = own.tensors()[t];
+    if (step.unused[t] != 0) continue;
+    space.run(kernels::Widen{step.grads.of(t, slot.offset, slot.offset + slot.n),
+                             kept.span().subspan(slot.offset, slot.n)});
   }
-  w.grads = {.flat = w.kept.data()};
+  step.grads = {.flat = kept.data()};
 }
 
-void VirtualWorkers::Impl::encode(Worker& w) {
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    w.step->encode(b, w.ctx, w.grads, w.flights[b]);
+Flight& VirtualWorkers::Impl::flight_of(std::size_t worker, std::size_t section,
+                                        std::size_t bucket) {
+  const int index = sections[section].buckets[bucket].index;
+  return frames[worker].flights[static_cast<std::size_t>(index)];
+}
+
+void VirtualWorkers::Impl::encode(std::size_t worker, std::size_t section) {
+  const SectionStep& step = workers[worker][section];
+  for (std::size_t b = 0; b < step.buckets.size(); ++b) {
+    step.buckets.encode(b, step.ctx, step.grads, flight_of(worker, section, b));
   }
 }
 
 // --- All workers. --------------------------------------------------------------------------------
 
-std::optional<NonFinite> VirtualWorkers::Impl::exchange_and_apply(View x) {
-  for (Worker& w : workers) {
-    w.handed_over = false;
-    w.traffic = {};
+std::optional<NonFinite> VirtualWorkers::Impl::exchange_and_apply() {
+  for (Frames& of : frames) {
+    of.handed_over = false;
+    of.traffic.assign(sections.size(), {});
+  }
+  Steps& first = workers.front();
+  for (std::size_t s = 0; s < sections.size(); ++s) {
+    if (first[s].protocol.preliminary) share(s);
   }
   std::optional<NonFinite> bad;
-  if (protocol.exchanges) {
-    if (protocol.preliminary) share();
+  {
     const Stopwatch watch(timing.exchange_s);
     bad = exchange();
   }
   const Stopwatch watch(timing.apply_s);
   grad_norm = 0;
   if (options.clip_global_norm > 0 && !bad) clip_mean();
-  for (std::size_t b = 0; b < buckets.size() && !bad; ++b) {
-    if (!workers.front().flights[b].parts.empty()) take_result(b, x);
+  for (const auto& [section, bucket] : sections.by_bucket()) {
+    if (!bad && !flight_of(0, section, bucket).parts.empty()) take_result(section, bucket);
   }
-  if (bad && protocol.delay > 0) {
-    for (Worker& w : workers) w.method->local()->drop(w.ctx, *bad);
+  if (bad && first.front().protocol.delay > 0) {  // then there is one section
+    for (Steps& steps : workers) {
+      steps.front().method->local()->drop(steps.front().ctx, *bad);
+    }
     bad.reset();
   }
-  Worker& first = workers.front();
-  if (first.method->local() != nullptr) first.method->local()->to_common(x, first.ctx.frozen);
+  for (const SectionStep& step : first) {
+    if (step.is_local()) step.method->local()->to_common(step.x, step.ctx.frozen);
+  }
   return bad;
 }
 
-// The exchange of Protocol::preliminary, after which all encode.
-void VirtualWorkers::Impl::share() {
+// A section's exchange of Protocol::preliminary, after which all encode.
+void VirtualWorkers::Impl::share(std::size_t section) {
   const Stopwatch watch(timing.encode_s);
-  for_workers([this](Worker& w) { w.step->prepare(w.ctx, w.grads, protocol.preliminary); });
-  InProcess all(*protocol.preliminary,
-                ranks([](Worker& w) -> Wire& { return w.step->preliminary(); }), {});
+  const auto& part = workers.front()[section].protocol.preliminary;
+  for_workers([&](std::size_t w) {
+    SectionStep& step = workers[w][section];
+    step.buckets.prepare(step.ctx, step.grads, part);
+  });
+  InProcess all(
+      *part,
+      ranks(section,
+            [&](std::size_t w) -> Wire& { return workers[w][section].buckets.preliminary(); }),
+      {});
   all.begin();
   all.serve(0);
   all.end(true);
-  for (Worker& w : workers) w.step->take_preliminary(w.ctx);
-  for_workers([this](Worker& w) { encode(w); });
+  for (const Steps& steps : workers) {
+    steps[section].buckets.take_preliminary(steps[section].ctx);
+  }
+  for_workers([&](std::size_t w) { encode(w, section); });
 }
 
 // Moves the frames of all buckets, part by part, as ranks do. Returns the first flag.
 std::optional<NonFinite> VirtualWorkers::Impl::exchange() {
-  for_workers([](Worker& w) {
-    for (Flight& flight : w.flights) w.step->complete(w.ctx, flight);
+  for_workers([&](std::size_t w) {
+    for (const auto& [section, bucket] : sections.by_bucket()) {
+      const SectionStep& step = workers[w][section];
+      step.buckets.complete(step.ctx, flight_of(w, section, bucket));
+    }
   });
   std::size_t k = 0;
   while (exchange_parts(k)) ++k;
-  for (const Flight& flight : workers.front().flights) {
+  for (const Flight& flight : frames.front().flights) {
     if (flight.non_finite) return flight.non_finite;
   }
   return std::nullopt;
@@ -128,27 +157,30 @@ bool VirtualWorkers::Impl::exchange_parts(std::size_t k) {
     std::size_t number;
   };
   std::deque<InProcess> parts;
+  std::vector<char> for_all;  // by part: not worker 0 alone applies the results
   std::vector<Task> tasks;
   bool more = false;
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    const Flight& flight = workers.front().flights[b];
+  for (std::size_t b = 0; b < sections.by_bucket().size(); ++b) {
+    const std::size_t section = sections.by_bucket()[b].section;
+    const Flight& flight = frames.front().flights[b];
     if (k >= flight.parts.size() || flight.non_finite) continue;
     more = more || k + 1 < flight.parts.size();
-    InProcess& part = parts.emplace_back(
-        flight.parts[k], ranks([&](Worker& w) -> Wire& { return w.flights[b].wires[k]; }),
-        options.nodes);
+    const auto wire = [&](std::size_t w) -> Wire& { return frames[w].flights[b].wires[k]; };
+    InProcess& part = parts.emplace_back(flight.parts[k], ranks(section, wire), options.nodes);
     if (part.begin()) {  // nothing more of this bucket is exchanged
       parts.pop_back();
       continue;
     }
+    for_all.push_back(workers.front()[section].protocol.same_apply ? 0 : 1);
     for (std::size_t i = 0; i < part.tasks(); ++i) tasks.push_back({&part, i});
   }
   run_parallel(tasks.size(), [&](std::size_t i) { tasks[i].part->serve(tasks[i].number); });
-  for (InProcess& part : parts) part.end(!protocol.same_apply);
-  for (Worker& w : workers) {
-    for (Flight& flight : w.flights) {
-      if (k < flight.parts.size() && !flight.non_finite) {
-        flight.non_finite = flight.wires[k].non_finite;
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].end(for_all[i] != 0);
+  for (std::size_t w = 0; w < workers.size(); ++w) {
+    for (std::size_t b = 0; b < frames[w].flights.size(); ++b) {
+      Flight& flight = frames[w].flights[b];
+      if (k < flight.parts.size()) {
+        workers[w][sections.by_bucket()[b].section].take_flag(flight, k);
       }
     }
   }
@@ -156,69 +188,79 @@ bool VirtualWorkers::Impl::exchange_parts(std::size_t k) {
 }
 
 template <typename WireOf>
-std::vector<InProcess::Rank> VirtualWorkers::Impl::ranks(const WireOf& wire_of) {
+std::vector<InProcess::Rank> VirtualWorkers::Impl::ranks(std::size_t section,
+                                                         const WireOf& wire_of) {
   std::vector<InProcess::Rank> ranks;
-  for (Worker& w : workers) ranks.push_back({*w.method, w.ctx, wire_of(w), w.traffic});
+  for (std::size_t w = 0; w < workers.size(); ++w) {
+    const SectionStep& step = workers[w][section];
+    ranks.push_back({*step.method, step.ctx, wire_of(w), frames[w].traffic[section]});
+  }
   return ranks;
 }
 
 // A device has one queue, and the workers' work on it one order.
 template <typename Body>
 void VirtualWorkers::Impl::for_workers(const Body& body) {
-  if (space.is_host()) {
-    run_parallel(workers.size(), [&](std::size_t i) { body(workers[i]); });
-  } else {
-    std::ranges::for_each(workers, body);
-  }
+  if (space.is_host()) return run_parallel(workers.size(), body);
+  for (std::size_t w = 0; w < workers.size(); ++w) body(w);
 }
 
 void VirtualWorkers::Impl::clip_mean() {
-  const Worker& first = workers.front();
-  grad_norm = std::sqrt(first.step->mean_squares(first.flights));
+  double squares = 0;
+  for (const SectionStep& step : workers.front()) {
+    squares += step.buckets.mean_squares(frames.front().flights);
+  }
+  grad_norm = std::sqrt(squares);
   const double limit = options.clip_global_norm;
   if (grad_norm <= limit) return;
-  for (Worker& w : workers) w.ctx.grad_scale = static_cast<float>(limit / grad_norm);
+  for (Steps& steps : workers) {
+    for (SectionStep& step : steps) step.ctx.grad_scale = static_cast<float>(limit / grad_norm);
+  }
 }
 
 // Visits the values of a bucket that workers share.
 template <typename Body>
-void VirtualWorkers::Impl::for_shared(std::size_t bucket, View x, const Body& body) {
-  const Bucket& b = buckets[bucket];
-  for (const auto buffer : (*method).state().buffers(StateKind::kShared)) {
+void VirtualWorkers::Impl::for_shared(std::size_t section, std::size_t bucket, const Body& body) {
+  const SectionStep& step = workers.front()[section];
+  const Bucket& b = step.section->buckets[bucket];
+  for (const auto buffer : step.method->state().buffers(StateKind::kShared)) {
     body(buffer.subspan(b.begin, b.size()));
   }
-  if (method->local() != nullptr) return;
+  if (step.is_local()) return;
   for (const Shard& shard : b.shards) {
-    for (const Piece& piece : shard.pieces) body(x.of(piece));
+    for (const Piece& piece : shard.pieces) body(step.x.of(piece));
   }
 }
 
 // Each worker commits its own state and makes the same step in the shared values, which are reset
 // before it. With a delay the method keeps the result until it adopts it.
-void VirtualWorkers::Impl::take_result(std::size_t bucket, View x) {
+void VirtualWorkers::Impl::take_result(std::size_t section, std::size_t bucket) {
+  const Protocol& protocol = workers.front()[section].protocol;
   std::size_t at = 0;
   if (!protocol.same_apply && world > 1) {
-    for_shared(bucket, x, [&](Floats values) { at += values.size(); });
+    for_shared(section, bucket, [&](Floats values) { at += values.size(); });
     if (shared.size() < at) shared = FlatBuffer::room(at, space);
     at = 0;
-    for_shared(bucket, x, [&](Floats values) {
+    for_shared(section, bucket, [&](Floats values) {
       space.run(kernels::Copy{values, shared.span().subspan(at, values.size())});
       at += values.size();
     });
   }
-  for (Worker& w : workers) {
+  for (std::size_t w = 0; w < workers.size(); ++w) {
+    if (protocol.same_apply && w > 0) break;
     at = 0;
-    if (w.ctx.rank > 0 && !protocol.same_apply) {
-      for_shared(bucket, x, [&](Floats values) {
+    if (w > 0) {
+      for_shared(section, bucket, [&](Floats values) {
         space.run(kernels::Copy{shared.span().subspan(at, values.size()), values});
         at += values.size();
       });
     }
-    if (protocol.same_apply && w.ctx.rank > 0) break;
+    const SectionStep& step = workers[w][section];
+    const Flight& flight = flight_of(w, section, bucket);
     if (protocol.delay > 0) {
-      w.step->keep_result(bucket, w.flights[bucket], w.ctx);
+      step.buckets.keep_result(bucket, flight, step.ctx);
     } else {
-      w.step->apply(bucket, w.flights[bucket], w.ctx, x);
+      step.buckets.apply(bucket, flight, step.ctx, step.x);
     }
   }
 }

@@ -59,7 +59,7 @@ static void refuse_options(pride_comm* comm, const pride_layout* layout) {
   bad = options;
   bad.n_groups = 1;
   CHECK_FAILS(PRIDE_INVALID, "1 groups at NULL", pride_optimizer_create(comm, layout, &bad, &out));
-  bad.groups = &(pride_group){-1, NAN, NAN, NAN, NAN};
+  bad.groups = &(pride_group){.lr = -1, .beta1 = NAN, .beta2 = NAN, .eps = NAN};
   CHECK_FAILS(PRIDE_INVALID, "learning rate", pride_optimizer_create(comm, layout, &bad, &out));
   bad = options;
   bad.exchange_threads = 17;
@@ -139,20 +139,16 @@ static void refuse_reports(pride_optimizer* optimizer, float* params, float* gra
 }
 
 static void refuse_others(pride_optimizer* optimizer) {
-  pride_group group = {NAN, NAN, NAN, NAN, NAN};
+  pride_group group = {.lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = NAN};
   CHECK_FAILS(PRIDE_INVALID, "group 1, must be from 0 to 0",
               pride_optimizer_set_group(optimizer, 1, &group));
   CHECK_FAILS(PRIDE_INVALID, "values is NULL", pride_optimizer_set_group(optimizer, 0, NULL));
   CHECK_FAILS(PRIDE_INVALID, "group -1, must be from 0 to 0",
               pride_optimizer_get_group(optimizer, -1, &group));
   CHECK_FAILS(PRIDE_INVALID, "optimizer is NULL", pride_optimizer_get_group(NULL, 0, &group));
-  const char* name = NULL;
-  int32_t kind = 0;
-  float* data = NULL;
-  CHECK_FAILS(PRIDE_INVALID, "buffer 9 of 1",
-              pride_optimizer_state_buffer(optimizer, 9, &name, &kind, &data));
-  CHECK_FAILS(PRIDE_INVALID, "NULL",
-              pride_optimizer_state_buffer(optimizer, 0, &name, &kind, NULL));
+  pride_state_buffer buffer;
+  CHECK_FAILS(PRIDE_INVALID, "buffer 9 of 1", pride_optimizer_state_buffer(optimizer, 9, &buffer));
+  CHECK_FAILS(PRIDE_INVALID, "buffer is NULL", pride_optimizer_state_buffer(optimizer, 0, NULL));
   CHECK_FAILS(PRIDE_INVALID, "layout is NULL", pride_optimizer_add(optimizer, NULL, NULL, 0));
   const int64_t shape[] = {3};
   const pride_tensor more = {.name = "more", .shape = shape, .n_dims = 1};

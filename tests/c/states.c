@@ -76,20 +76,19 @@ static void check_views(pride_optimizer* optimizer, const pride_layout* layout,
                         const pride_state* state) {
   static const char* const names[kTensors] = {"a", "b", "s"};
   uint64_t n_buffers = 0;
-  const char* buffer = NULL;
-  int32_t kind = -1;
-  float* data = NULL;
-  while (pride_optimizer_state_buffer(optimizer, n_buffers, &buffer, &kind, &data) == PRIDE_OK) {
+  pride_state_buffer buffer;
+  while (pride_optimizer_state_buffer(optimizer, n_buffers, &buffer) == PRIDE_OK) {
     ++n_buffers;
-    CHECK(kind >= PRIDE_STATE_LOCAL && kind <= PRIDE_STATE_SERVER);
+    const float* data = buffer.data;
+    CHECK(buffer.kind >= PRIDE_STATE_LOCAL && buffer.kind <= PRIDE_STATE_SERVER);
     int found = 0;
     for (uint64_t i = 0; i < pride_state_tensors(state); ++i) {
       pride_tensor tensor;
       const float* values = NULL;
       CHECK_OK(pride_state_tensor(state, i, &tensor, &values));
       const char* slash = strchr(tensor.name, '/');
-      if (strlen(buffer) != (size_t)(slash - tensor.name)) continue;
-      if (strncmp(buffer, tensor.name, strlen(buffer)) != 0) continue;
+      if (strlen(buffer.name) != (size_t)(slash - tensor.name)) continue;
+      if (strncmp(buffer.name, tensor.name, strlen(buffer.name)) != 0) continue;
       for (uint64_t t = 0; t < kTensors; ++t) {
         if (strcmp(slash + 1, names[t]) != 0) continue;
         uint64_t offset = 0, n = 0;
@@ -124,15 +123,14 @@ static void save_and_go_on(pride_comm* comm, void* shared) {
   if (rank == 0) memcpy(run->params, params, sizeof params);
   take_steps(optimizer, layout, rank, 3, 5, params);
   CHECK_OK(pride_hash(layout, params, &run->hash[rank]));
-  const char* name = NULL;
-  int32_t kind = -1;
-  float* buffer = NULL;
+  pride_state_buffer buffer;
   pride_memory* memory = NULL;
-  CHECK_OK(pride_optimizer_state_buffer(optimizer, 0, &name, &kind, &buffer));
+  CHECK_OK(pride_optimizer_state_buffer(optimizer, 0, &buffer));
   CHECK_OK(pride_optimizer_state_memory(optimizer, &memory));
-  const float first = buffer[0];
+  const float* momentum = buffer.data;
+  const float first = momentum[0];
   pride_optimizer_destroy(optimizer);
-  CHECK(buffer[0] == first); /* still there; the address sanitizer would see if it were not */
+  CHECK(momentum[0] == first); /* still there; the address sanitizer would see if it were not */
   pride_memory_destroy(memory);
   pride_layout_destroy(layout);
 }

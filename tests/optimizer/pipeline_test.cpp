@@ -15,6 +15,7 @@
 #include "device/no_device.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
+#include "support/one_section.h"
 
 namespace pride::pipeline_test {
 namespace {
@@ -22,7 +23,6 @@ namespace {
 constexpr int kWorld = 3;
 constexpr int kBadRank = 1;
 constexpr int kLanes = 2;
-constexpr char kUnused[] = {0};  // one tensor, which has a gradient
 constexpr std::chrono::seconds kDeadline{100}, kSoon{20};
 
 enum class Where { kEncode, kServe, kNowhere };
@@ -69,21 +69,17 @@ class Breaking final : public Frames {
 template <typename Step>
 std::vector<std::string> errors_of(Where where, bool overlap, const Step& step) {
   const Layout layout({{"w", {256}}});
-  const auto buckets = make_buckets(layout, 64, kWorld);
   std::vector<std::string> errors(kWorld);
   std::latch done(kWorld);
   run_world(kWorld, [&](Communicator& caller) {
     caller.set_timeout(kDeadline);
     std::vector<std::unique_ptr<Communicator>> comms;
     for (int i = 0; i < kLanes; ++i) comms.push_back(caller.duplicate());
-    Breaking method(caller.rank(), where);
-    StepContext ctx;
-    ctx.rank = caller.rank();
-    ctx.voters = kWorld;
-    ctx.unused = kUnused;
+    OneSection only(layout, std::make_unique<Breaking>(caller.rank(), where), 64, kWorld,
+                    caller.rank());
     try {
-      Pipeline pipeline(comms, caller, method, buckets, {}, overlap);
-      pipeline.begin(ctx, {}, {}, false);
+      Pipeline pipeline(comms, caller, only.sections, only.steps, {}, overlap);
+      pipeline.begin(false);
       step(pipeline, caller.rank());
     } catch (const std::exception& e) {
       errors[static_cast<std::size_t>(caller.rank())] = e.what();
@@ -165,15 +161,13 @@ class InPairs final : public Frames {
 TEST(Pipeline, HasAsManyBucketsOnTheirWayAsItHasCommunicators) {
   const Layout layout({{"w", {64 * InPairs::kBuckets}}});
   const auto world = make_thread_world(1);
-  const auto buckets = make_buckets(layout, 64, 1);
-  ASSERT_EQ(buckets.size(), InPairs::kBuckets);
   std::vector<std::unique_ptr<Communicator>> comms;
   for (int i = 0; i < kLanes; ++i) comms.push_back(world[0]->duplicate());
-  InPairs method;
-  Pipeline pipeline(comms, *world[0], method, buckets, {}, true);
-  StepContext ctx;
-  ctx.unused = kUnused;
-  pipeline.begin(ctx, {}, {}, false);
+  OneSection only(layout, std::make_unique<InPairs>(), 64, 1);
+  const auto& method = dynamic_cast<const InPairs&>(*only.steps[0].method);
+  ASSERT_EQ(only.steps[0].buckets.size(), InPairs::kBuckets);
+  Pipeline pipeline(comms, *world[0], only.sections, only.steps, {}, true);
+  pipeline.begin(false);
   EXPECT_FALSE(pipeline.finish());
   EXPECT_EQ(method.order_, (std::vector{0, 1, 2, 3}));
   EXPECT_EQ(method.first_thread_, method.third_thread_) << "a lane keeps its buckets";
@@ -210,22 +204,17 @@ std::vector<int> first(int n) {
 TEST(Pipeline, FramesTakeNoMoreThanTheirLimit) {
   constexpr int kBuckets = 12;
   const Layout layout({{"w", {64 * kBuckets}}});
-  const auto buckets = make_buckets(layout, 64, kWorld);
   run_world(kWorld, [&](Communicator& caller) {
     caller.set_timeout(kDeadline);
     std::vector<std::unique_ptr<Communicator>> comms;
     for (int i = 0; i < kLanes; ++i) comms.push_back(caller.duplicate());
     for (const bool overlap : {true, false}) {
       DeviceSpace device(std::make_shared<NoDevice>());
-      Counting method;
-      Pipeline pipeline(comms, caller, method, buckets, {}, overlap, device);
-      StepContext ctx;
-      ctx.rank = caller.rank();
-      ctx.voters = kWorld;
-      ctx.unused = kUnused;
-      ctx.memory = &device;
+      OneSection only(layout, std::make_unique<Counting>(), 64, kWorld, caller.rank(), device);
+      auto& method = dynamic_cast<Counting&>(*only.steps[0].method);
+      Pipeline pipeline(comms, caller, only.sections, only.steps, {}, overlap, device);
       const int lanes = overlap ? kLanes : 1;
-      const std::vector<Part> parts = method.parts(buckets.front(), ctx);
+      const auto parts = method.parts(only.sections[0].buckets.front(), only.steps[0].ctx);
       std::size_t bytes = 0;  // of a bucket's frames
       for (const Shard& shard : parts[0].shards) {
         bytes += parts[0].up.all_bytes(shard) + parts[0].down.all_bytes(shard);
@@ -234,27 +223,27 @@ TEST(Pipeline, FramesTakeNoMoreThanTheirLimit) {
            {std::pair{bytes, lanes + 1}, {5 * bytes, 5}, {100 * bytes, kBuckets}}) {
         method.reset();
         pipeline.limit_frames(limit);
-        pipeline.begin(ctx, {}, {}, false);
+        pipeline.begin(false);
         for (std::size_t b = kBuckets; b-- > 0;) pipeline.submit(b);
         EXPECT_FALSE(pipeline.finish());
         EXPECT_EQ(method.most_, most);
         EXPECT_EQ(method.applied_, first(kBuckets));
         method.reset();
-        pipeline.begin(ctx, {}, {}, true);
+        pipeline.begin(true);
         EXPECT_FALSE(pipeline.finish());
         EXPECT_EQ(method.most_, kBuckets) << "held";
       }
       // a step that stops leaves the buckets behind it, on all ranks
       method.reset();
       pipeline.limit_frames(0);
-      ctx.step = 1;
-      pipeline.begin(ctx, {}, {}, false);
+      only.begin(1);
+      pipeline.begin(false);
       EXPECT_TRUE(pipeline.finish());
       EXPECT_EQ(method.applied_, first(5));
       EXPECT_EQ(method.encoded_, first(5 + lanes + 1));
-      ctx.step = 2;
+      only.begin(2);
       method.reset();
-      pipeline.begin(ctx, {}, {}, false);
+      pipeline.begin(false);
       EXPECT_FALSE(pipeline.finish());
       EXPECT_EQ(method.applied_, first(kBuckets));
     }
@@ -302,22 +291,22 @@ class Late final : public Frames, public LocalParameters {
 TEST(Pipeline, ADelayedExchangeGoesOnBesideTheStepsThatFollow) {
   const Layout layout({{"w", {64}}});
   const auto world = make_thread_world(1);
-  const auto buckets = make_buckets(layout, 64, 1);
   std::vector<std::unique_ptr<Communicator>> comms;
   comms.push_back(world[0]->duplicate());
   for (const bool by_hand : {false, true}) {
-    Late method;
-    Pipeline pipeline(comms, *world[0], method, buckets, {}, true);
-    StepContext ctx;
-    ctx.unused = kUnused;
-    for (; ctx.step < 2; ++ctx.step) {
-      pipeline.begin(ctx, {}, {}, false);
+    OneSection only(layout, std::make_unique<Late>(), 64, 1);
+    auto& method = dynamic_cast<Late&>(*only.steps[0].method);
+    Pipeline pipeline(comms, *world[0], only.sections, only.steps, {}, true);
+    for (int step = 0; step < 2; ++step) {
+      only.begin(step);
+      pipeline.begin(false);
       EXPECT_FALSE(pipeline.finish());
     }
     EXPECT_EQ(method.log_, "apply 0; apply 1; ");
     method.go_.count_down();
     if (by_hand) pipeline.complete();
-    pipeline.begin(ctx, {}, {}, false);
+    only.begin(2);
+    pipeline.begin(false);
     EXPECT_FALSE(pipeline.finish());
     EXPECT_EQ(method.log_, "apply 0; apply 1; arrive 0; apply 2; ");
   }

@@ -9,6 +9,7 @@
 #include "optimizer/pipeline.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
+#include "support/one_section.h"
 
 namespace pride::memory_test {
 namespace {
@@ -22,22 +23,19 @@ std::size_t wire_bytes(int world, std::size_t d, std::size_t bucket_coords, bool
   const Layout layout({{"w", {static_cast<std::int64_t>(d)}}});
   std::size_t bytes = 0;
   run_world(world, [&](Communicator& comm) {
-    const auto method = make_method(name, {layout, world, complete_options(name, options)});
+    auto method = make_method(name, {layout, world, complete_options(name, options)});
     method->state().allocate(layout.flat_size());
-    const auto buckets = make_buckets(layout, bucket_coords, world);
+    OneSection only(layout, std::move(method), bucket_coords, world, comm.rank());
+    SectionStep& step = only.steps[0];
     std::vector<std::unique_ptr<Communicator>> own;
     for (int i = 0; i < kOnTheirWay; ++i) own.push_back(comm.duplicate());
-    Pipeline pipeline(own, comm, *method, buckets, {}, overlap);
+    Pipeline pipeline(own, comm, only.sections, only.steps, {}, overlap);
     FlatBuffer x(layout.flat_size()), g(layout.flat_size());
     const std::vector<StepScalars> scalars(1);
-    const std::vector<char> unused(1, 0);
-    StepContext ctx;
-    ctx.rank = comm.rank();
-    ctx.voters = world;
-    ctx.groups = scalars;
-    ctx.unused = unused;
-    ctx.x = {.flat = ConstFloats(std::as_const(x).span())};
-    pipeline.begin(ctx, {.flat = x.span()}, {.flat = g.data()}, false);
+    step.ctx.groups = scalars;
+    step.ctx.x = step.x = {.flat = x.span()};
+    step.grads = {.flat = g.data()};
+    pipeline.begin(false);
     pipeline.finish();
     if (comm.rank() == 0) bytes = pipeline.wire_bytes();
   });

@@ -10,9 +10,16 @@
 extern "C" {
 #endif
 
-/* Hyper-parameters of a group; NaN: the method's default, or unchanged. */
+/* A group. Hyper-parameters: NaN: the method's default, or unchanged. */
 typedef struct pride_group {
   double lr, beta1, beta2, eps, weight_decay;
+  /* The method of these tensors, with n_options options of its own. NULL: method and options of
+   * pride_options. Groups with the same method and options are a section. A section's steps have
+   * the bits of an optimizer of its own. Since PRIDE_C_VERSION 12. */
+  const char* method;
+  const char* const* names;
+  const char* const* values;
+  uint64_t n_options;
 } pride_group;
 
 /* Adds to each of n values the values of the model's other parts. Returns 0; on failure not 0, with
@@ -182,6 +189,7 @@ PRIDE_API int pride_optimizer_apply_results(pride_optimizer* optimizer, int32_t 
                                             const uint8_t* frozen, const void* data,
                                             uint64_t n_bytes);
 
+/* Hyper-parameters alone: set_group refuses another method, get_group sets method to NULL. */
 PRIDE_API int pride_optimizer_set_group(pride_optimizer* optimizer, int32_t group,
                                         const pride_group* values);
 PRIDE_API int pride_optimizer_get_group(const pride_optimizer* optimizer, int32_t group,
@@ -208,6 +216,20 @@ PRIDE_API int pride_optimizer_mean_cost(const pride_optimizer* optimizer, int64_
                                         pride_cost* cost);
 /* Steps after which exchanges repeat: 1; with local steps h. Since version 4. */
 PRIDE_API int64_t pride_optimizer_period(const pride_optimizer* optimizer);
+
+/* The section of a group, and its shares of cost, bytes and state. `options`: all of the method's,
+ * as "tie=hash ...". The texts are valid until the thread's next call of this function. The caller
+ * sets struct_size. Since PRIDE_C_VERSION 12. */
+typedef struct pride_section {
+  uint32_t struct_size;
+  int32_t index; /* from 0; the same for all groups of the section */
+  const char *method, *options;
+  uint64_t n_coords, state;   /* coordinates of its tensors, bytes of its state */
+  pride_cost cost, mean_cost; /* of `step` */
+  uint64_t bytes_sent, bytes_received, messages_sent; /* in the last step */
+} pride_section;
+PRIDE_API int pride_optimizer_section(const pride_optimizer* optimizer, int32_t group, int64_t step,
+                                      pride_section* section);
 
 /* Bytes that the optimizer holds beside the caller's tensors. masters: 2 bytes per bfloat16
  * parameter, 4 per float16 parameter. scratch: the method's working memory, on a device also staged
@@ -246,15 +268,21 @@ PRIDE_API int pride_optimizer_step_workers(pride_optimizer* optimizer, const pri
 typedef struct pride_state pride_state;
 enum { PRIDE_STATE_LOCAL = 0, PRIDE_STATE_SHARED = 1, PRIDE_STATE_SERVER = 2 };
 
-/* The optimizer's own memory of state buffer `index`, of the layout's flat size; valid until the
- * next pride_optimizer_add(). PRIDE_INVALID beyond the last. Kinds: LOCAL: each rank has its own;
- * SHARED: equal on all ranks; SERVER: each server has its shards' values, with zeros elsewhere,
- * always in host memory. Only steps and loads change it. */
+/* The optimizer's own memory of state buffer `index`: values of a section's tensors in their order,
+ * each of which begins at a multiple of 64. Valid until the next pride_optimizer_add().
+ * PRIDE_INVALID beyond the last. Kinds: LOCAL: each rank has its own; SHARED: equal on all ranks;
+ * SERVER: each server has its shards' values, with zeros elsewhere, always in host memory. Only
+ * steps and loads change it. */
+typedef struct pride_state_buffer {
+  const char* name;
+  void* data;
+  int32_t kind;
+  int32_t dtype; /* PRIDE_FLOAT32 or PRIDE_BFLOAT16 */
+  int32_t section;
+  int32_t reserved;
+} pride_state_buffer;
 PRIDE_API int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index,
-                                           const char** name, int32_t* kind, float** data);
-/* PRIDE_FLOAT32, or PRIDE_BFLOAT16: `data` of the buffer is then bfloat16. Since version 5. */
-PRIDE_API int pride_optimizer_state_dtype(pride_optimizer* optimizer, uint64_t index,
-                                          int32_t* dtype);
+                                           pride_state_buffer* buffer);
 
 /* Keeps the present memory of all state buffers readable, also after pride_optimizer_add() replaced
  * it and after pride_optimizer_destroy(): for views of unknown lifetime. */
