@@ -1,12 +1,14 @@
 # Parameters of the model that belong to no optimizer of pride's: nobody keeps them equal.
 # SPDX-License-Identifier: Apache-2.0
 import gc
+import itertools
 import warnings
 import weakref
 
 import torch
 
 from ._hashes import digest, hash_as_float32, sample_of
+from ._state import uncollected
 from ._tensors import local
 
 _WRAPPERS = ("module.", "_orig_mod.")  # of DDP, of torch.compile
@@ -20,8 +22,14 @@ def _alive(base):
         if kind not in kinds:
             kinds.add(kind)
             left += kind.__subclasses__()
-    # by type(): isinstance() would run the code of proxies among all objects
-    return [thing for thing in gc.get_objects() if type(thing) in kinds]
+    # A single call of C makes the list of all objects and frees it, and no other thread runs meanwhile.
+    # While it exists, torch warns if a thread, such as Gloo's, frees a tensor that C++ owns.
+    with uncollected():
+        used = set(map(id, map(type, itertools.chain.from_iterable(
+            itertools.starmap(gc.get_objects, [()])))))
+    kinds = {kind for kind in kinds if id(kind) in used}
+    # an object refers to its type; isinstance() would run the code of proxies
+    return [thing for thing in gc.get_referrers(*kinds) if type(thing) in kinds]
 
 
 def _models_of(ids):

@@ -47,9 +47,9 @@ def stepped(optimizer):
 
 
 @contextlib.contextmanager
-def _uncollected():
-    """Python's collector would go through all objects again and again while a state is made: a third
-    of the time with 16,000 tensors, and more with more."""
+def uncollected():
+    """Python's collector does not run in the block. While a state is made it would go through all objects
+    again and again: a third of the time with 16,000 tensors, and more with more."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -94,7 +94,7 @@ def state_dict(optimizer):
     for hook in getattr(optimizer, "_optimizer_state_dict_pre_hooks", {}).values():
         hook(optimizer)
     if optimizer._handle is not None:
-        with _uncollected():
+        with uncollected():
             made = _state_dict(optimizer)
     elif optimizer._saved is not None:  # a copy that is not built yet
         made = of_copy(optimizer)

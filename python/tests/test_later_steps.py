@@ -4,6 +4,7 @@
 # Oracle: the training without the fault.
 import contextlib
 import gc
+import threading
 import warnings
 
 import pytest
@@ -13,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import models
 import pride
+from pride import _outside
 
 LATE = 5  # the step in which it begins
 
@@ -266,6 +268,36 @@ def test_a_parameter_that_no_optimizer_has_is_named_once(world, late, ddp, overl
 def test_a_model_that_pride_was_given_is_looked_at_where_no_search_finds_it(world, how):
     for said in world(2).run(adapter, True, False, False, how):
         assert len(said) == 1 and "parameter 'rest.weight' and 1 more gets gradients" in said[0]
+
+
+@contextlib.contextmanager
+def freeing_tensors():
+    """In the block another thread frees tensors that C++ owns, as Gloo's threads do."""
+    p, is_over = torch.zeros(1, requires_grad=True), threading.Event()
+
+    def free():
+        while not is_over.is_set():
+            p.grad = torch.zeros(1)  # frees the last one
+
+    thread = threading.Thread(target=free)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_a_search_among_all_objects_holds_no_tensor_that_another_thread_frees():
+    model = Two()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with freeing_tensors():
+            for _ in range(20):
+                found = _outside._alive(torch.nn.Module)
+                assert {id(m) for m in model.modules()} <= {id(m) for m in found}
+    said = [str(w.message) for w in seen]
+    assert not any("Deallocating Tensor that still has live PyObject references" in s for s in said)
 
 
 def late_difference(index):
