@@ -202,6 +202,18 @@ TEST(Follower, TakesNodesWeightsAndOverlap) {
   }
 }
 
+TEST(Follower, TakesSections) {
+  OptimizerOptions options = options_of("dlion-vote", 256);
+  options.groups[1].method = "signum-avg";
+  run_world(2, [&](Communicator& comm) {
+    follow_each_other(comm, options, nullptr);
+    OptimizerOptions other = options;
+    other.groups[1].method = "adamw";
+    Side own(comm, 0, other, nullptr);
+    EXPECT_FALSE(ResultFollower(own.optimizer, Layout(kParts[1])).suffices());
+  });
+}
+
 // Of all methods with default options: the others have state in common, or apply to it.
 TEST(Follower, IsThereWhereResultsSuffice) {
   const std::set<std::string> good = {"dlion-vote", "dlion-avg",   "dlion-muon", "dlion-muon-avg",
