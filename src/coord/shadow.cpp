@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coord/shadow.h"
 
-#include <vector>
+#include <memory>
 
-#include "methods/registry.h"
 #include "optimizer/central.h"
 #include "optimizer/run_values.h"
 
@@ -23,18 +22,19 @@ struct Shadow::Impl {
   explicit Impl(const RunDescription& run)
       : layout(run.tensors),
         options(options_of(run)),
-        method(make_method(run.method, {layout, 1, run.options})),
-        buckets(make_buckets(layout, run.bucket_coords, 1,
-                             method->protocol({.central = true}).alignment)),
+        sections(layout, options, 1),
+        step(sections[0], make_method(sections[0], options, 1, Space::host()), Space::host()),
         x(layout.flat_size()) {
-    method->state().allocate(layout.flat_size());
-    central = std::make_unique<Central>(layout, *method, buckets, Space::host(), options);
+    const Method* const methods[] = {step.method.get()};
+    sections.cut(methods, run.bucket_coords, 1);
+    step.method->state().allocate(layout.flat_size());
+    central = std::make_unique<Central>(step, options);
   }
 
   const Layout layout;
   const OptimizerOptions options;
-  const std::unique_ptr<Method> method;
-  const std::vector<Bucket> buckets;
+  Sections sections;
+  SectionStep step;
   std::unique_ptr<Central> central;
   FlatBuffer x;
   std::int64_t round = -1;
@@ -45,7 +45,7 @@ Shadow::Shadow(const RunDescription& run) : impl_(std::make_unique<Impl>(run)) {
 Shadow::~Shadow() = default;
 
 void Shadow::take(std::int64_t before_round, std::span<const float> params) {
-  take_run_values(impl_->layout, params, *impl_->method, {.flat = impl_->x.span()});
+  take_run_values(impl_->layout, params, *impl_->step.method, {.flat = impl_->x.span()});
   impl_->round = before_round;
 }
 
@@ -57,11 +57,11 @@ void Shadow::apply(std::span<const std::byte> record, const std::string& where) 
 std::int64_t Shadow::round() const { return impl_->round; }
 
 FlatBuffer Shadow::params() const {
-  return run_values(impl_->layout, *impl_->method, {.flat = impl_->x.span()});
+  return run_values(impl_->layout, *impl_->step.method, {.flat = impl_->x.span()});
 }
 
 std::uint64_t Shadow::hash() const {
-  return run_hash(impl_->layout, *impl_->method, {.flat = impl_->x.span()});
+  return run_hash(impl_->layout, *impl_->step.method, {.flat = impl_->x.span()});
 }
 
 }  // namespace pride::coord
