@@ -129,7 +129,8 @@ struct SectionReport {
   std::size_t n_coords = 0;                    // of its tensors
   std::uint64_t state = 0;                     // bytes: its share of MemoryUse::state
   Cost cost, mean_cost;                        // its shares of Replica::cost() and mean_cost()
-  // In the last step: its shares of the report's.
+  // In the last step: its shares of the report's; with a coordinator the bytes of its frames in
+  // this worker's ballot.
   std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0;
 };
 

@@ -2,8 +2,10 @@
 #include "coord/central_serving.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "codecs/signs.h"
+#include "coord/shadow.h"
 #include "methods/registry.h"
 #include "optimizer/run_values.h"
 #include "optimizer/step_scalars.h"
@@ -16,65 +18,71 @@ class CentralServing final : public Serving {
  public:
   explicit CentralServing(const RunDescription& run)
       : layout_(run.tensors),
-        seed_(run.seed),
-        method_(make_method(run.method, {layout_, 1, checked_options(run)})),
-        groups_(checked_groups(run)),
-        buckets_(make_buckets(layout_, run.bucket_coords, 1,
-                              method_->protocol({.central = true}).alignment)),
-        rounds_(*method_, buckets_) {}
+        options_(options_of(run)),
+        sections_(layout_, options_, 1),
+        steps_(sections_.make_steps(options_, 1, Space::host())),
+        values_(layout_, sections_, steps_),
+        rounds_(sections_, steps_) {
+    check(run);
+  }
 
   std::int64_t step_of(std::int64_t round) const override { return rounds_.step_of(round); }
   std::size_t ballot_bytes(std::int64_t round) const override {
     return rounds_.ballot_bytes(round);
   }
-  std::size_t parameter_floats() const override { return run_floats(*method_, layout_); }
+  std::size_t parameter_floats() const override { return values_.floats(); }
   std::uint64_t parameters_hash(std::span<const float> params) const override {
-    return run_hash(layout_, params);
+    return values_.hash(params);
   }
   std::uint64_t coordinates() const override { return layout_.n_coords(); }
-  int groups() const override { return groups_; }
+  int groups() const override { return static_cast<int>(options_.groups.size()); }
   std::uint64_t digest_of(std::span<const StepScalars> scalars) const override {
     return pride::digest_of(scalars);
   }
   std::int64_t most_votes() const override {
-    return method_->protocol({.central = true}).most_votes;
+    std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    for (const SectionStep& step : steps_) {
+      most = std::min<std::int64_t>(most, step.method->protocol({.central = true}).most_votes);
+    }
+    return most;
   }
 
   void check_ballot(std::int64_t round, std::uint64_t scalars_digest, Voter voter,
                     std::span<const std::byte> ballot) const override {
-    rounds_.check_ballot(round, seed_, scalars_digest, voter, ballot);
+    rounds_.check_ballot(round, options_.seed, scalars_digest, voter, ballot);
   }
   std::vector<std::byte> serve(std::int64_t round, std::uint64_t scalars_digest,
                                std::span<const Voter> voters,
                                std::span<const std::span<const std::byte>> ballots) const override {
-    return rounds_.serve(round, seed_, scalars_digest, voters, ballots);
+    return rounds_.serve(round, options_.seed, scalars_digest, voters, ballots);
   }
   bool has_signs() const override { return sign_words(0) > 0; }
   Signs sample(std::int64_t round, std::span<const std::byte> ballot, std::uint64_t key,
                std::size_t most) const override;
 
  private:
-  // The description comes from a worker: reject it unless it has all options of the method.
-  static std::map<std::string, std::string> checked_options(const RunDescription& run) {
-    const auto all = complete_options(run.method, run.options);
-    PRIDE_CHECK(all == run.options, "the run's options are not the complete set of ", run.method,
-                ": this coordinator may have another version");
-    return all;
-  }
-  static int checked_groups(const RunDescription& run) {
-    const MethodInfo info = method_info(run.method, 1, run.options);
+  // The description comes from a worker: reject it unless it has all options of its methods.
+  void check(const RunDescription& run) const {
+    const auto check_options = [](const std::string& method, const OptionMap& given) {
+      PRIDE_CHECK(complete_options(method, given) == given,
+                  "the run's options are not the complete set of ", method,
+                  ": this coordinator may have another version");
+    };
+    check_options(run.method, run.options);
     for (std::size_t g = 0; g < run.groups.size(); ++g) {
-      complete_group(run.groups[g], info, static_cast<int>(g));
+      const ParamGroup& group = run.groups[g];
+      if (!group.method.empty()) check_options(group.method, group.options);
+      const auto index = static_cast<int>(g);
+      complete_group(group, sections_.of_group(index).info, index);
     }
-    return static_cast<int>(run.groups.size());
   }
   std::size_t sign_words(std::int64_t round) const;  // in a ballot
 
   const Layout layout_;
-  const std::uint64_t seed_;
-  const std::unique_ptr<Method> method_;
-  const int groups_;
-  const std::vector<Bucket> buckets_;
+  const OptimizerOptions options_;
+  Sections sections_;
+  const std::vector<SectionStep> steps_;
+  const RunValues values_;
   const CentralRound rounds_;
 };
 

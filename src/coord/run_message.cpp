@@ -107,7 +107,14 @@ void compare_groups(const RunDescription& run, const RunDescription& worker, Dif
     char digits[32];  // the shortest digits that identify the value
     return std::string(digits, std::to_chars(digits, digits + sizeof digits, *value).ptr);
   };
+  const auto method_text = [](const ParamGroup& group) {
+    return group.method.empty() ? "none of its own" : shortened(group.method);
+  };
   for (std::size_t g = 0; g < run.groups.size(); ++g) {
+    all.compare(concat("method of group ", g), method_text(run.groups[g]),
+                method_text(worker.groups[g]));
+    compare_values(concat("group ", g, ": option"), run.groups[g].options, worker.groups[g].options,
+                   all);
     for (const auto& [name, value] : kAll) {
       const auto &a = run.groups[g].*value, &b = worker.groups[g].*value;
       if (a != b) all.compare(concat(name, " of group ", g), text(a), text(b));
@@ -158,16 +165,21 @@ void compare_tensors(const RunDescription& run, const RunDescription& worker, Di
   }
 }
 
+template <typename Message>
+void add_options(const Values& options, Message& message) {
+  for (const auto& [name, value] : options) {
+    Run::Option& option = *message.add_options();
+    option.set_name(name);
+    option.set_value(value);
+  }
+}
+
 }  // namespace
 
 std::string encode_run(const RunDescription& run, const std::string& id) {
   Run message;
   message.set_method(run.method);
-  for (const auto& [name, value] : run.options) {
-    Run::Option& option = *message.add_options();
-    option.set_name(name);
-    option.set_value(value);
-  }
+  add_options(run.options, message);
   for (const TensorSpec& spec : run.tensors) {
     Run::Tensor& tensor = *message.add_tensors();
     tensor.set_name(spec.name);
@@ -181,6 +193,8 @@ std::string encode_run(const RunDescription& run, const std::string& id) {
     if (values.beta2) group.set_beta2(*values.beta2);
     if (values.eps) group.set_eps(*values.eps);
     if (values.weight_decay) group.set_weight_decay(*values.weight_decay);
+    group.set_method(values.method);
+    add_options(values.options, group);
   }
   message.set_bucket_coords(run.bucket_coords);
   message.set_seed(run.seed);
@@ -217,6 +231,10 @@ RunDescription decode_run(std::string_view bytes) {
     if (group.has_beta2()) values.beta2 = group.beta2();
     if (group.has_eps()) values.eps = group.eps();
     if (group.has_weight_decay()) values.weight_decay = group.weight_decay();
+    values.method = group.method();
+    for (const Run::Option& option : group.options()) {
+      values.options[option.name()] = option.value();
+    }
   }
   PRIDE_CHECK(!run.groups.empty() && run.groups.size() <= kMostGroups, "the run has ",
               run.groups.size(), " groups");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coord/shadow.h"
 
-#include <memory>
+#include <vector>
 
 #include "optimizer/central.h"
 #include "optimizer/run_values.h"
@@ -23,19 +23,21 @@ struct Shadow::Impl {
       : layout(run.tensors),
         options(options_of(run)),
         sections(layout, options, 1),
-        step(sections[0], make_method(sections[0], options, 1, Space::host()), Space::host()),
+        steps(sections.make_steps(options, 1, Space::host())),
+        central(layout, sections, steps, options),
+        values(layout, sections, steps),
         x(layout.flat_size()) {
-    const Method* const methods[] = {step.method.get()};
-    sections.cut(methods, run.bucket_coords, 1);
-    step.method->state().allocate(layout.flat_size());
-    central = std::make_unique<Central>(step, options);
+    for (const SectionStep& step : steps) {
+      step.method->state().allocate(step.section->layout.flat_size());
+    }
   }
 
   const Layout layout;
   const OptimizerOptions options;
   Sections sections;
-  SectionStep step;
-  std::unique_ptr<Central> central;
+  const std::vector<SectionStep> steps;
+  Central central;
+  const RunValues values;
   FlatBuffer x;
   std::int64_t round = -1;
 };
@@ -45,23 +47,19 @@ Shadow::Shadow(const RunDescription& run) : impl_(std::make_unique<Impl>(run)) {
 Shadow::~Shadow() = default;
 
 void Shadow::take(std::int64_t before_round, std::span<const float> params) {
-  take_run_values(impl_->layout, params, *impl_->step.method, {.flat = impl_->x.span()});
+  impl_->values.take(params, {.flat = impl_->x.span()});
   impl_->round = before_round;
 }
 
 void Shadow::apply(std::span<const std::byte> record, const std::string& where) {
-  impl_->central->replay({.flat = impl_->x.span()}, impl_->round, record, where);
+  impl_->central.replay({.flat = impl_->x.span()}, impl_->round, record, where);
   ++impl_->round;
 }
 
 std::int64_t Shadow::round() const { return impl_->round; }
 
-FlatBuffer Shadow::params() const {
-  return run_values(impl_->layout, *impl_->step.method, {.flat = impl_->x.span()});
-}
+FlatBuffer Shadow::params() const { return impl_->values.copy({.flat = impl_->x.span()}); }
 
-std::uint64_t Shadow::hash() const {
-  return run_hash(impl_->layout, *impl_->step.method, {.flat = impl_->x.span()});
-}
+std::uint64_t Shadow::hash() const { return impl_->values.hash(View{.flat = impl_->x.span()}); }
 
 }  // namespace pride::coord

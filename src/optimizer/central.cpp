@@ -13,22 +13,24 @@
 
 namespace pride {
 
-Central::Central(const SectionStep& step, const OptimizerOptions& options,
-                 std::shared_ptr<CoordinatorClient> client, RunWorkerOptions run)
-    : section_(*step.section),
-      layout_(section_.layout),
-      method_(*step.method),
-      step_(step.buckets),
+Central::Central(const Layout& layout, const Sections& sections, std::span<const SectionStep> steps,
+                 const OptimizerOptions& options, std::shared_ptr<CoordinatorClient> client,
+                 RunWorkerOptions run)
+    : layout_(layout),
+      sections_(sections),
+      steps_(steps),
+      values_(layout, sections, steps),
       options_(options),
       client_(std::move(client)),
       run_(std::move(run)),
-      rounds_(method_, section_.buckets),
+      rounds_(sections, steps),
       voter_{0, static_cast<std::uint16_t>(options.vote_weight)},
-      replayed_(section_.buckets.size()) {}
+      replayed_(sections.by_bucket().size()) {}
 
 RunDescription Central::description() const {
-  RunDescription run{.method = section_.method,
-                     .options = section_.options,
+  const Section& first = sections_.of_group(0);
+  RunDescription run{.method = first.method,
+                     .options = first.options,
                      .tensors = {},
                      .groups = {},
                      .bucket_coords = options_.bucket_coords,
@@ -36,9 +38,14 @@ RunDescription Central::description() const {
                      .settings = run_.settings};
   for (const TensorSlot& slot : layout_.tensors()) run.tensors.push_back(slot.spec);
   for (std::size_t g = 0; g < options_.groups.size(); ++g) {
-    const auto values = complete_group(options_.groups[g], section_.info, static_cast<int>(g));
-    run.groups.push_back(settings_of(values, section_.info));
-    run.groups.back().lr.reset();
+    const auto index = static_cast<int>(g);
+    const Section& section = sections_.of_group(index);
+    const auto values = complete_group(options_.groups[g], section.info, index);
+    ParamGroup& group = run.groups.emplace_back(settings_of(values, section.info));
+    group.lr.reset();
+    if (&section == &first) continue;
+    group.method = section.method;
+    group.options = section.options;
   }
   return run;
 }
@@ -47,7 +54,13 @@ std::string Central::where(std::int64_t round) const {
   return concat("coordinator, round ", round);
 }
 
-std::uint64_t Central::hash_of(View x) const { return run_hash(layout_, method_, x); }
+// Before the first replay: local steps copy the parameters.
+void Central::begin(View x) const {
+  std::vector<ParameterPlace> room;
+  for (const SectionStep& step : steps_) {
+    if (step.is_local()) step.method->local()->begin(step.section->view(x, room));
+  }
+}
 
 // --- Records. ------------------------------------------------------------------------------------
 
@@ -87,21 +100,32 @@ void Central::take_results(const RoundRecord& record, StepContext& ctx, std::spa
 }
 
 void Central::apply(View x, const RoundRecord& record) {
-  if (method_.local() != nullptr) method_.local()->begin(x);
+  begin(x);
   const std::vector<char> unused(layout_.tensors().size(), 1);  // no gradient of this worker
   StepContext ctx;
   ctx.rank = voter_.number;
   ctx.unused = unused;
   static_cast<Round&>(ctx) = {.step = record.step, .central = true};
-  for (std::size_t b = 0; b < step_.size(); ++b) step_.make_room(b, ctx, replayed_[b]);
+  const auto& order = sections_.by_bucket();
+  for (std::size_t b = 0; b < order.size(); ++b) {
+    steps_[order[b].section].buckets.make_room(order[b].index, ctx, replayed_[b]);
+  }
   take_results(record, ctx, replayed_);
-  for (std::size_t b = 0; b < step_.size(); ++b) step_.replay(b, replayed_[b], ctx, x);
+  std::vector<std::vector<ParameterPlace>> places(steps_.size());
+  std::vector<View> views;
+  for (std::size_t s = 0; s < steps_.size(); ++s) {
+    views.push_back(sections_[s].view(x, places[s]));
+  }
+  for (std::size_t b = 0; b < order.size(); ++b) {
+    const auto& [section, index] = order[b];
+    steps_[section].buckets.replay(index, replayed_[b], ctx, views[section]);
+  }
 }
 
 void Central::replay(View x, std::int64_t round, std::span<const std::byte> bytes,
                      const std::string& where) {
   const RoundRecord record = read(bytes, round, where);
-  const std::uint64_t hash = hash_of(x);
+  const std::uint64_t hash = values_.hash(x);
   if (record.params_hash != hash) {
     throw CommError(concat(where, ": the record is for parameters with hash ", record.params_hash,
                            ", the given parameters have ", hash));
@@ -111,10 +135,12 @@ void Central::replay(View x, std::int64_t round, std::span<const std::byte> byte
 
 // --- A round with a ballot of this worker. -------------------------------------------------------
 
-Central::Results Central::exchange(View x, StepContext& ctx, std::span<Flight> flights) {
+Central::Results Central::exchange(View x, std::span<SectionStep> steps,
+                                   std::span<Flight> flights) {
+  StepContext& ctx = steps.front().ctx;
   const std::int64_t round = ctx.step / period();
   const std::vector<std::byte> frames = rounds_.ballot(ctx, voter_, flights);
-  const std::uint64_t hash = hash_of(x);
+  const std::uint64_t hash = values_.hash(x);
   answer_ = client_->vote({.round = round,
                            .params_hash = hash,
                            .scalars = encode_scalars(ctx.groups),
@@ -129,6 +155,7 @@ Central::Results Central::exchange(View x, StepContext& ctx, std::span<Flight> f
   }
   if (other_parameters_) return Results::kNothing;
   take_results(record_, ctx, flights);
+  for (SectionStep& step : steps) static_cast<Round&>(step.ctx) = static_cast<const Round&>(ctx);
   return answer_.counted ? Results::kApply : Results::kReplay;
 }
 
@@ -136,7 +163,7 @@ void Central::finish(View x, std::int64_t& round, bool voted, RoundReport& repor
   if (!voted) {
     answer_ = client_->wait(round);
     record_ = read(answer_.record, round, where(round));
-    other_parameters_ = record_.params_hash != hash_of(x);
+    other_parameters_ = record_.params_hash != values_.hash(x);
     answer_.counted = false;
     answer_.why_not = "its gradient is not finite";
     if (!other_parameters_) apply(x, record_);
@@ -155,22 +182,22 @@ void Central::finish(View x, std::int64_t& round, bool voted, RoundReport& repor
 // --- Parameters, and rounds that this worker missed. ---------------------------------------------
 
 void Central::give(View x, std::int64_t round) {
-  const FlatBuffer all = run_values(layout_, method_, x);
-  client_->put_parameters(round, run_hash(layout_, all.span()), all.span());
+  const FlatBuffer all = values_.copy(x);
+  client_->put_parameters(round, values_.hash(all.span()), all.span());
 }
 
 // Adopts the coordinator's newest parameters, and returns the round before which they are.
 std::int64_t Central::take(View x) {
   const std::int64_t round = *welcome_.parameters_round;
-  FlatBuffer all(run_floats(method_, layout_));
+  FlatBuffer all(values_.floats());
   client_->get_parameters(round, all.span());
-  const std::uint64_t hash = run_hash(layout_, all.span());
+  const std::uint64_t hash = values_.hash(std::as_const(all).span());
   if (hash != welcome_.parameters_hash) {
     throw CommError(concat(where(round),
                            ": the coordinator's parameters before this round have hash ", hash,
                            ", must be ", welcome_.parameters_hash));
   }
-  take_run_values(layout_, all.span(), method_, x);
+  values_.take(all.span(), x);
   return round;
 }
 
@@ -178,7 +205,7 @@ std::int64_t Central::take(View x) {
 bool Central::replays_are_fewer_bytes(std::int64_t from) const {
   const auto groups = static_cast<int>(options_.groups.size());
   const auto record = static_cast<double>(rounds_.record_bytes(from, groups, {&voter_, 1}));
-  const auto parameters = static_cast<double>(sizeof(float) * run_floats(method_, layout_));
+  const auto parameters = static_cast<double>(sizeof(float) * values_.floats());
   return record * static_cast<double>(*welcome_.parameters_round - from) <= parameters;
 }
 
@@ -207,7 +234,7 @@ void Central::catch_up(View x, std::int64_t& round, bool take_parameters, RoundR
   while (round < welcome_.open_round) {
     for (; round < welcome_.open_round; ++round) {
       const RoundRecord record = read(client_->record(round), round, where(round));
-      if (record.params_hash != hash_of(x)) {
+      if (record.params_hash != values_.hash(x)) {
         if (report.took_parameters) {
           throw CommError(concat(where(round), ": the record is not for the parameters that the ",
                                  "coordinator sent"));
@@ -223,7 +250,7 @@ void Central::catch_up(View x, std::int64_t& round, bool take_parameters, RoundR
 }
 
 void Central::join(View x, std::int64_t& round) {
-  if (method_.local() != nullptr) method_.local()->begin(x);
+  begin(x);
   welcome_ = client_->join(description(), options_.vote_weight);
   if (welcome_.number < 0 || welcome_.number >= kMaxWorld) {
     throw CommError(concat("coordinator: this worker's number is ", welcome_.number,
@@ -235,7 +262,7 @@ void Central::join(View x, std::int64_t& round) {
     welcome_ = client_->look();  // another worker may have sent its parameters first
   }
   const bool others = welcome_.parameters_round && *welcome_.parameters_round == round &&
-                      welcome_.parameters_hash != hash_of(x);
+                      welcome_.parameters_hash != values_.hash(x);
   RoundReport report;
   catch_up(x, round, others, report);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "optimizer/central_round.h"
+#include "optimizer/run_values.h"
 #include "optimizer/section.h"
 #include "pride/coordinator.h"
 #include "pride/replica.h"
@@ -20,12 +21,16 @@ class Central {
  public:
   // All must outlive this object. For replay() alone the client may be null. Throws
   // InvalidArgument if a coordinator cannot serve the method.
-  Central(const SectionStep& step, const OptimizerOptions& options,
-          std::shared_ptr<CoordinatorClient> client = nullptr, RunWorkerOptions run = {});
+  Central(const Layout& layout, const Sections& sections, std::span<const SectionStep> steps,
+          const OptimizerOptions& options, std::shared_ptr<CoordinatorClient> client = nullptr,
+          RunWorkerOptions run = {});
 
   std::int64_t period() const noexcept { return rounds_.period(); }
   int number() const noexcept { return voter_.number; }  // 0 before join()
-  std::size_t ballot_bytes(std::int64_t round) const { return rounds_.ballot_bytes(round); }
+  // Of one section's frames.
+  std::size_t ballot_bytes(std::int64_t round, std::size_t section) const {
+    return rounds_.ballot_bytes(round, section);
+  }
   Traffic traffic() const { return client_ ? client_->traffic() : Traffic{}; }
 
   // Joins the run. Before, x are the parameters before this round; afterwards, also if it throws, x
@@ -34,10 +39,10 @@ class Central {
   void join(View x, std::int64_t& round);
 
   // Between encode and apply: votes, waits, and reads the record. `x` are the parameters, which it
-  // does not change. kReplay: the results do not include this worker's frames. kNothing: they are
-  // for other parameters than this worker's.
+  // does not change; the contexts of `steps` get the record's round. kReplay: the results do not
+  // include this worker's frames. kNothing: they are for other parameters than this worker's.
   enum class Results { kApply, kReplay, kNothing };
-  Results exchange(View x, StepContext& ctx, std::span<Flight> flights);
+  Results exchange(View x, std::span<SectionStep> steps, std::span<Flight> flights);
 
   // Ends a round. `voted`: exchange() was called; false: a gradient is not finite. Afterwards, also
   // if it throws, x are the parameters before `round`.
@@ -55,16 +60,16 @@ class Central {
                    const std::string& where) const;
   void take_results(const RoundRecord& record, StepContext& ctx, std::span<Flight> flights);
   void apply(View x, const RoundRecord& record);
-  std::uint64_t hash_of(View x) const;
+  void begin(View x) const;
   void give(View x, std::int64_t round);
   std::int64_t take(View x);
   bool replays_are_fewer_bytes(std::int64_t from) const;
   void catch_up(View x, std::int64_t& round, bool take_parameters, RoundReport& report);
 
-  const Section& section_;
-  const Layout& layout_;  // the section's
-  Method& method_;
-  const BucketStep& step_;
+  const Layout& layout_;
+  const Sections& sections_;
+  const std::span<const SectionStep> steps_;
+  const RunValues values_;
   const OptimizerOptions& options_;
   const std::shared_ptr<CoordinatorClient> client_;
   const RunWorkerOptions run_;

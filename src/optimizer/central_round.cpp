@@ -174,15 +174,20 @@ RoundRecord decode_record(std::span<const std::byte> bytes, const std::string& w
 
 // --- Rounds. -------------------------------------------------------------------------------------
 
-CentralRound::CentralRound(const Method& method, std::span<const Bucket> buckets)
-    : method_(method), buckets_(buckets), period_(method.facts().period) {
+CentralRound::CentralRound(const Sections& sections, std::span<const SectionStep> steps)
+    : sections_(sections), steps_(steps), period_(steps.front().method->facts().period) {
+  for (const SectionStep& step : steps) check(step);
+}
+
+void CentralRound::check(const SectionStep& step) const {
+  const Method& method = *step.method;
   const Round first{.step = step_of(0), .central = true};
   const Protocol protocol = method.protocol(first);
   PRIDE_CHECK(!protocol.preliminary,
               "a coordinator cannot serve this method: its workers share scales before each step");
   PRIDE_CHECK(!method.state().has(StateKind::kServer),
               "a coordinator cannot serve this method: its servers keep state of their own");
-  for (const Bucket& bucket : buckets) {
+  for (const Bucket& bucket : step.section->buckets) {
     PRIDE_CHECK(bucket.shards.size() == 1, "a coordinator's buckets have one shard each, bucket ",
                 bucket.index, " has ", bucket.shards.size());
     for (const Part& part : method.parts(bucket, first)) {
@@ -200,8 +205,10 @@ CentralRound::CentralRound(const Method& method, std::span<const Bucket> buckets
 }
 
 void CentralRound::for_parts(const Round& round, const VisitPart& visit) const {
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const std::vector<Part> parts = method_.parts(buckets_[b], round);
+  for (std::size_t b = 0; b < sections_.by_bucket().size(); ++b) {
+    const auto& [section, index] = sections_.by_bucket()[b];
+    const Bucket& bucket = sections_[section].buckets[index];
+    const std::vector<Part> parts = steps_[section].method->parts(bucket, round);
     for (std::size_t k = 0; k < parts.size(); ++k) visit(b, k, parts[k], parts[k].shards[0]);
   }
 }
@@ -210,7 +217,11 @@ std::vector<int> CentralRound::weights_of(std::span<const Voter> voters) const {
   std::vector<std::int64_t> given;
   for (const Voter& voter : voters) given.push_back(voter.weight);
   const Round any{.step = step_of(0), .central = true};
-  return vote_weights("coordinator", method_.protocol(any), {}, given);
+  std::vector<int> weights;  // equal for all methods that have weights
+  for (const SectionStep& step : steps_) {
+    weights = vote_weights("coordinator", step.method->protocol(any), {}, given);
+  }
+  return weights;
 }
 
 Round CentralRound::round_of(std::int64_t round, std::uint64_t seed, std::uint64_t scalars_digest,
@@ -225,9 +236,15 @@ Round CentralRound::round_of(std::int64_t round, std::uint64_t seed, std::uint64
 
 std::size_t CentralRound::ballot_bytes(std::int64_t round) const {
   std::size_t bytes = 0;
+  for (std::size_t s = 0; s < steps_.size(); ++s) bytes += ballot_bytes(round, s);
+  return bytes;
+}
+
+std::size_t CentralRound::ballot_bytes(std::int64_t round, std::size_t section) const {
+  std::size_t bytes = 0;
   for_parts({.step = step_of(round), .central = true},
-            [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
-              bytes += part.up.all_bytes(shard);
+            [&](std::size_t b, std::size_t, const Part& part, const Shard& shard) {
+              if (sections_.by_bucket()[b].section == section) bytes += part.up.all_bytes(shard);
             });
   return bytes;
 }
@@ -288,7 +305,8 @@ std::vector<std::byte> CentralRound::serve(
   const Round r = round_of(round, seed, scalars_digest, voters, weights);
   std::vector<std::byte> out;
   std::size_t at = 0;
-  for_parts(r, [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
+  for_parts(r, [&](std::size_t b, std::size_t, const Part& part, const Shard& shard) {
+    const SectionStep& step = steps_[sections_.by_bucket()[b].section];
     const std::size_t begin = out.size();
     std::vector<Frame> frames;
     for (const auto ballot : ballots) frames.push_back(frame_at(ballot, at, part.up, shard));
@@ -300,8 +318,10 @@ std::vector<std::byte> CentralRound::serve(
     Reply reply{Stage::kDown, head, body, pending};
     const std::string where =
         concat("round ", round, ": ", part.up.name, " frames of bucket ", part.bucket);
-    method_.serve(part, shard, {Stage::kUp, frames, where, weights}, r, reply);
-    if (reply.non_finite) refuse(where, "tensor ", reply.non_finite->tensor, " overflows");
+    step.method->serve(part, shard, {Stage::kUp, frames, where, weights}, r, reply);
+    if (reply.non_finite) {
+      refuse(where, "tensor ", step.section->in_all(*reply.non_finite).tensor, " overflows");
+    }
     seal(record_header(part, shard, r), head, body);
   });
   return out;

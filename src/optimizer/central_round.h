@@ -12,7 +12,7 @@
 
 #include "base/bucket.h"
 #include "base/step.h"
-#include "methods/method.h"
+#include "optimizer/section.h"
 
 namespace pride {
 
@@ -41,19 +41,18 @@ std::vector<StepScalars> decode_scalars(std::span<const std::byte> bytes, int gr
                                         const std::string& where);
 
 // The worker's and the server's half of a run's rounds, without parameters and gradients. REQUIRES:
-// a method for a world of one rank, and buckets of one shard each; both outlive this object.
-// Several threads may call.
+// steps for a world of one rank; both arguments outlive this object. Several threads may call.
 class CentralRound {
  public:
   // Throws InvalidArgument if a coordinator cannot serve the method, with the reason: shared scales
   // before a step, server state, shared state that records do not determine, frames whose length
   // depends on data.
-  CentralRound(const Method& method, std::span<const Bucket> buckets);
+  CentralRound(const Sections& sections, std::span<const SectionStep> steps);
 
-  std::span<const Bucket> buckets() const noexcept { return buckets_; }
   std::int64_t period() const noexcept { return period_; }
   std::int64_t step_of(std::int64_t round) const noexcept { return round * period_ + period_ - 1; }
   std::size_t ballot_bytes(std::int64_t round) const;
+  std::size_t ballot_bytes(std::int64_t round, std::size_t section) const;
   std::size_t record_bytes(std::int64_t round, int groups, std::span<const Voter> voters) const;
 
   // The server's context of the step, with these voters. `weights` must be weights_of(voters), and
@@ -84,15 +83,18 @@ class CentralRound {
   // round, voters and scalars in this run.
   void check_record(const RoundRecord& record, std::uint64_t seed, const std::string& where) const;
 
-  // Visits the frames of a round in their order. `shard`: the only one of the part.
+  // Visits the frames of a round in their order: by Bucket::index. `shard`: the only one of the
+  // part.
   using VisitPart =
       std::function<void(std::size_t bucket, std::size_t part, const Part& p, const Shard& shard)>;
   void for_parts(const Round& round, const VisitPart& visit) const;
 
  private:
-  const Method& method_;
-  std::span<const Bucket> buckets_;
-  std::int64_t period_;
+  void check(const SectionStep& step) const;
+
+  const Sections& sections_;
+  const std::span<const SectionStep> steps_;
+  const std::int64_t period_;
 };
 
 }  // namespace pride

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/digest.h"
 #include "optimizer/replica_impl.h"
 #include "optimizer/run_values.h"
 #include "pride/error.h"
@@ -40,20 +39,7 @@ void Replica::Impl::to_local(View x) const {
 
 // param_hash() of the parameters that must be equal on all ranks.
 std::uint64_t Replica::Impl::common_hash(View x) const {
-  std::vector<std::vector<ParameterPlace>> own(sections.size()), common(sections.size());
-  std::vector<ConstView> views;
-  for (const SectionStep& step : workers.front()) {
-    const std::size_t s = views.size();
-    views.push_back(common_of(*step.method, step.section->view(x, own[s]), common[s]));
-  }
-  Digest digest;
-  std::vector<float> room;
-  for (const auto& [section, index] : sections.by_tensor()) {
-    const TensorSlot& slot = sections[section].layout.tensors()[index];
-    const auto values = views[section].f32(index, slot.offset, slot.offset + slot.n);
-    digest.bytes(std::as_bytes(on_host(*x.memory, values, room)));
-  }
-  return digest.value();
+  return RunValues(layout, sections, workers.front()).params_hash(x);
 }
 
 // After an error: what was begun runs now, and the caller's stream waits for it. Otherwise it would

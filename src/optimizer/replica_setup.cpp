@@ -30,24 +30,15 @@ Replica::Impl::Impl(Layout the_layout, OptimizerOptions the_options, int the_wor
   PRIDE_CHECK(std::isfinite(options.clip_global_norm) && options.clip_global_norm >= 0,
               "optimizer: clip_global_norm = ", options.clip_global_norm,
               ", must be finite and 0 or more");
-  for (int i = 0; i < here; ++i) {
-    Steps& steps = workers.emplace_back();
-    for (const Section& section : sections)
-      steps.emplace_back(section, make_method(section, options, world, space), space);
-  }
-  std::vector<const Method*> methods;
-  for (const SectionStep& step : workers.front()) {
-    check_method(step);
-    methods.push_back(step.method.get());
-  }
-  sections.cut(methods, options.bucket_coords, world);
+  for (int i = 0; i < here; ++i) workers.push_back(sections.make_steps(options, world, space));
   for (Steps& steps : workers) {
     for (std::size_t s = 0; s < sections.size(); ++s) {
       StateTable& table = steps[s].method->state();
       if (&steps == &workers.front()) {
+        check_method(steps[s]);
         table.allocate(sections[s].layout.flat_size(), space);
       } else {
-        table.allocate_beside(methods[s]->state());
+        table.allocate_beside(workers.front()[s].method->state());
       }
     }
   }

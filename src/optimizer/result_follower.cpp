@@ -100,12 +100,7 @@ ResultFollower::Impl::Impl(Optimizer::Impl& all, Layout the_layout)
       sections(layout, own.options, own.world),
       parameters(layout, own.space) {
   own.check_idle("follow");
-  std::vector<const Method*> methods;
-  for (const Section& section : sections) {
-    steps.emplace_back(section, make_method(section, own.options, own.world, own.space), own.space);
-    methods.push_back(steps.back().method.get());
-  }
-  sections.cut(methods, own.options.bucket_coords, own.world);
+  steps = sections.make_steps(own.options, own.world, own.space);
   flights.resize(sections.by_bucket().size());
   // checks both layouts: a method may synchronise only some tensors, and all ranks must agree
   const auto suffice = [&](const SectionStep& step) {

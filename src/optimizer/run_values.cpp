@@ -2,7 +2,7 @@
 #include "optimizer/run_values.h"
 
 #include <algorithm>
-#include <vector>
+#include <utility>
 
 #include "base/digest.h"
 #include "methods/local_parameters.h"
@@ -12,71 +12,21 @@
 namespace pride {
 namespace {
 
-using Blocks = std::vector<ConstView>;
-
-// `room` keeps addresses.
-Blocks blocks_of(const Method& method, View x, std::vector<ParameterPlace>& room) {
-  Blocks blocks = {common_of(method, x, room)};
-  Memory& memory = method.state().where();
-  for (const auto buffer : method.state().memory()) {
-    blocks.push_back({.flat = buffer, .memory = &memory});
-  }
-  return blocks;
-}
-
-// The blocks' hashes do not cover padding.
-std::uint64_t hash_of(const Layout& layout, const Blocks& blocks) {
-  if (blocks.size() == 1) return pride::hash_of(layout, blocks[0]);
-  Digest digest;
-  for (const ConstView block : blocks) digest.number(pride::hash_of(layout, block));
-  return digest.value();
-}
-
-// Calls body(slot, the tensor's values on the host).
-void for_tensors(const Layout& layout, ConstView x, auto&& body) {
-  std::vector<float> room;
-  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
-    const TensorSlot& slot = layout.tensors()[t];
-    body(slot, on_host(*x.memory, x.f32(t, slot.offset, slot.offset + slot.n), room));
-  }
+ConstFloats values_of(const Layout& layout, ConstView x, std::size_t tensor) {
+  const TensorSlot& slot = layout.tensors()[tensor];
+  return x.f32(tensor, slot.offset, slot.offset + slot.n);
 }
 
 }  // namespace
 
-ConstView common_of(const Method& method, View x, std::vector<ParameterPlace>& room) {
-  return method.local() != nullptr ? method.local()->common(x, room) : ConstView(x);
-}
-
-std::size_t run_floats(const Method& method, const Layout& layout) {
-  return layout.flat_size() * (1 + method.state().n_memory());
-}
-
-std::uint64_t hash_of(const Layout& layout, ConstView x) {
-  Digest digest;
-  for_tensors(layout, x, [&](const TensorSlot&, std::span<const float> values) {
-    digest.bytes(std::as_bytes(values));
-  });
-  return digest.value();
-}
-
 std::uint64_t param_hash(const Layout& layout, std::span<const float> params) {
   PRIDE_CHECK(params.size() == layout.flat_size(), "param_hash: ", params.size(),
               " floats given, the layout has ", layout.flat_size());
-  return hash_of(layout, ConstView{.flat = params});
-}
-
-std::uint64_t run_hash(const Layout& layout, std::span<const float> row) {
-  const std::size_t n = layout.flat_size();
-  PRIDE_CHECK(n > 0 && !row.empty() && row.size() % n == 0, "run_hash: ", row.size(),
-              " floats given, the layout has ", n);
-  Blocks blocks;
-  for (std::size_t at = 0; at < row.size(); at += n) blocks.push_back({.flat = row.subspan(at, n)});
-  return hash_of(layout, blocks);
-}
-
-std::uint64_t run_hash(const Layout& layout, const Method& method, View x) {
-  std::vector<ParameterPlace> room;
-  return hash_of(layout, blocks_of(method, x, room));
+  Digest digest;
+  for (const TensorSlot& slot : layout.tensors()) {
+    digest.bytes(std::as_bytes(params.subspan(slot.offset, slot.n)));
+  }
+  return digest.value();
 }
 
 void scatter(const Layout& layout, std::span<const float> flat, View x) {
@@ -87,28 +37,120 @@ void scatter(const Layout& layout, std::span<const float> flat, View x) {
 }
 
 void gather(const Layout& layout, ConstView x, std::span<float> flat) {
-  for_tensors(layout, x, [&](const TensorSlot& slot, std::span<const float> values) {
-    std::ranges::copy(values, flat.subspan(slot.offset).begin());
-  });
+  std::vector<float> room;
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    std::ranges::copy(on_host(*x.memory, values_of(layout, x, t), room),
+                      flat.subspan(layout.tensors()[t].offset).begin());
+  }
 }
 
-FlatBuffer run_values(const Layout& layout, const Method& method, View x) {
-  std::vector<ParameterPlace> room;
-  FlatBuffer row(run_floats(method, layout));
+// --- The parts of a row. -------------------------------------------------------------------------
+
+RunValues::Part RunValues::common(View x) const {
+  struct Views {
+    std::vector<std::vector<ParameterPlace>> own, common;  // addresses
+    std::vector<ConstView> of;                             // by section
+  };
+  const auto views = std::make_shared<Views>();
+  views->own.resize(steps_.size());
+  views->common.resize(steps_.size());
+  for (std::size_t s = 0; s < steps_.size(); ++s) {
+    const View own = steps_[s].section->view(x, views->own[s]);
+    const LocalParameters* const local = steps_[s].method->local();
+    views->of.push_back(local ? local->common(own, views->common[s]) : ConstView(own));
+  }
+  return {&layout_, x.memory, [this, views](std::size_t tensor) {
+            const auto& [section, index] = sections_.by_tensor()[tensor];
+            return values_of(sections_[section].layout, views->of[section], index);
+          }};
+}
+
+std::vector<RunValues::Part> RunValues::parts(View x) const {
+  std::vector<Part> parts = {common(x)};
+  for (const SectionStep& step : steps_) {
+    const Layout& own = step.section->layout;
+    const StateTable& state = std::as_const(*step.method).state();
+    for (const ConstFloats buffer : state.memory()) {
+      parts.push_back({&own, &state.where(), [&own, buffer](std::size_t tensor) {
+                         return values_of(own, {.flat = buffer}, tensor);
+                       }});
+    }
+  }
+  return parts;
+}
+
+std::uint64_t RunValues::hash_of(const Part& part) {
+  Digest digest;
+  std::vector<float> room;
+  for (std::size_t t = 0; t < part.layout->tensors().size(); ++t) {
+    digest.bytes(std::as_bytes(on_host(*part.memory, part.values(t), room)));
+  }
+  return digest.value();
+}
+
+// The parts' hashes do not cover padding.
+std::uint64_t RunValues::hash_of(std::span<const Part> parts) {
+  if (parts.size() == 1) return hash_of(parts[0]);
+  Digest digest;
+  for (const Part& part : parts) digest.number(hash_of(part));
+  return digest.value();
+}
+
+// --- Rows. ---------------------------------------------------------------------------------------
+
+std::size_t RunValues::floats() const {
+  std::size_t n = layout_.flat_size();
+  for (const SectionStep& step : steps_) {
+    n += step.section->layout.flat_size() * std::as_const(*step.method).state().n_memory();
+  }
+  return n;
+}
+
+std::uint64_t RunValues::hash(std::span<const float> row) const {
+  std::vector<Part> all;
+  const auto add = [&](const Layout& own) {
+    const auto values = row.first(own.flat_size());
+    all.push_back({&own, &Memory::host(), [&own, values](std::size_t tensor) {
+                     return values_of(own, {.flat = values}, tensor);
+                   }});
+    row = row.subspan(values.size());
+  };
+  add(layout_);
+  for (const SectionStep& step : steps_) {
+    for (std::size_t i = 0; i < std::as_const(*step.method).state().n_memory(); ++i) {
+      add(step.section->layout);
+    }
+  }
+  return hash_of(all);
+}
+
+std::uint64_t RunValues::hash(View x) const { return hash_of(parts(x)); }
+std::uint64_t RunValues::params_hash(View x) const { return hash_of(common(x)); }
+
+FlatBuffer RunValues::copy(View x) const {
+  FlatBuffer row(floats());
   auto rest = row.span();
-  for (const ConstView block : blocks_of(method, x, room)) {
-    gather(layout, block, rest);
-    rest = rest.subspan(layout.flat_size());
+  std::vector<float> room;
+  for (const Part& part : parts(x)) {
+    for (std::size_t t = 0; t < part.layout->tensors().size(); ++t) {
+      std::ranges::copy(on_host(*part.memory, part.values(t), room),
+                        rest.subspan(part.layout->tensors()[t].offset).begin());
+    }
+    rest = rest.subspan(part.layout->flat_size());
   }
   return row;
 }
 
-void take_run_values(const Layout& layout, std::span<const float> row, Method& method, View x) {
-  scatter(layout, row, x);
-  if (method.local() != nullptr) method.local()->rebase(x);
-  for (const auto buffer : method.state().memory()) {
-    row = row.subspan(layout.flat_size());
-    method.state().where().write(row.first(buffer.size()), buffer);
+void RunValues::take(std::span<const float> row, View x) const {
+  scatter(layout_, row, x);
+  row = row.subspan(layout_.flat_size());
+  std::vector<ParameterPlace> room;
+  for (const SectionStep& step : steps_) {
+    if (step.is_local()) step.method->local()->rebase(step.section->view(x, room));
+    for (const auto buffer : step.method->state().memory()) {
+      step.method->state().where().write(row.first(buffer.size()), buffer);
+      row = row.subspan(step.section->layout.flat_size());
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/run_worker.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -45,7 +46,7 @@ struct RunWorker::Impl final : Replica::Impl {
 
   const bool may_join;
   std::unique_ptr<Central> central;
-  SectionStep& only;            // section
+  Steps& steps;                 // by section
   std::vector<Flight> flights;  // by bucket
   bool applied = true;          // a part of the present step
 };
@@ -54,12 +55,9 @@ RunWorker::Impl::Impl(std::shared_ptr<CoordinatorClient> client, Layout the_layo
                       OptimizerOptions the_options, RunWorkerOptions run)
     : Replica::Impl(std::move(the_layout), std::move(the_options), 1),
       may_join(client != nullptr),
-      only(workers.front().front()),
-      flights(only.buckets.size()) {
+      steps(workers.front()),
+      flights(sections.by_bucket().size()) {
   by_ballots = true;
-  PRIDE_CHECK(sections.size() == 1, "optimizer: group ", sections[1].groups.front(),
-              " has the method ", sections[1].method, " and group 0 has ", sections[0].method,
-              ": with a coordinator all groups must have the same method and options");
   PRIDE_CHECK(!options.nodes.known(), "optimizer: nodes are not supported with a coordinator");
   for (const TensorSlot& slot : layout.tensors()) {
     PRIDE_CHECK(slot.to_whole == 0,
@@ -75,7 +73,8 @@ RunWorker::Impl::Impl(std::shared_ptr<CoordinatorClient> client, Layout the_layo
               "model");
   const std::int64_t weight = options.vote_weight;
   weights = votes_of({&weight, 1});
-  central = std::make_unique<Central>(only, options, std::move(client), std::move(run));
+  central = std::make_unique<Central>(layout, sections, steps, options, std::move(client),
+                                      std::move(run));
 }
 
 void RunWorker::Impl::check_client() const {
@@ -99,11 +98,11 @@ void RunWorker::Impl::check_frozen() const {
   }
 }
 
-Cost RunWorker::Impl::cost_of(std::size_t, std::int64_t step, bool mean) const {
+Cost RunWorker::Impl::cost_of(std::size_t section, std::int64_t step, bool mean) const {
   const std::int64_t period = central->period();
   if (mean) step += period - 1 - step % period;
   Cost cost{.exact = false, .bound = false};
-  if (ends_round(step)) cost.bytes_up = central->ballot_bytes(step / period);
+  if (ends_round(step)) cost.bytes_up = central->ballot_bytes(step / period, section);
   if (!mean) return cost;
   const auto steps = static_cast<std::uint64_t>(period);
   cost.bytes_up = (cost.bytes_up + steps - 1) / steps;
@@ -142,8 +141,10 @@ StepReport RunWorker::Impl::step(const Parameters& params, const Gradients& grad
   ++steps_done;
   if (ends_round(report.step)) end_round(report.step, !non_finite, report);
   publish();
-  section_traffic[0] = central->traffic() - before;
-  enter(section_traffic[0], report);
+  enter(central->traffic() - before, report);
+  for (std::size_t s = 0; s < steps.size() && ends_round(report.step) && !non_finite; ++s) {
+    section_traffic[s].bytes_sent = cost_of(s, report.step, false).bytes_up;
+  }
   enter(times, report);
   return report;
 }
@@ -151,20 +152,24 @@ StepReport RunWorker::Impl::step(const Parameters& params, const Gradients& grad
 // Encodes all buckets. Returns the first non-finite flag.
 std::optional<NonFinite> RunWorker::Impl::encode(StepTimes& times) {
   const Stopwatch watch(times.encode_s);
-  applied = only.is_local();
-  const StepContext& ctx = only.ctx;
-  only.grads = {.places = only.gradients.data(), .factor = gradient_factor};
-  for (std::size_t t = only.unused.size(); t-- > 0;) {
-    if (only.unused[t] == 0) only.method->tensor_ready(t, ctx, only.grads);
+  applied = std::ranges::any_of(steps, &SectionStep::is_local);
+  for (SectionStep& step : steps) {
+    step.grads = {.places = step.gradients.data(), .factor = gradient_factor};
+    for (std::size_t t = step.unused.size(); t-- > 0;) {
+      if (step.unused[t] == 0) step.method->tensor_ready(t, step.ctx, step.grads);
+    }
+    if (step.protocol.whole_gradient) step.buckets.prepare(step.ctx, step.grads, std::nullopt);
   }
-  if (only.protocol.whole_gradient) only.buckets.prepare(ctx, only.grads, std::nullopt);
+  const auto& order = sections.by_bucket();
   for (std::size_t b = 0; b < flights.size(); ++b) {
-    only.buckets.encode(b, ctx, only.grads, flights[b]);
+    const SectionStep& step = steps[order[b].section];
+    step.buckets.encode(order[b].index, step.ctx, step.grads, flights[b]);
   }
-  for (Flight& flight : flights) {
-    only.buckets.complete(ctx, flight);
-    for (std::size_t k = 0; k < flight.parts.size(); ++k) only.take_flag(flight, k);
-    if (flight.non_finite) return flight.non_finite;
+  for (std::size_t b = 0; b < flights.size(); ++b) {
+    const SectionStep& step = steps[order[b].section];
+    step.buckets.complete(step.ctx, flights[b]);
+    for (std::size_t k = 0; k < flights[b].parts.size(); ++k) step.take_flag(flights[b], k);
+    if (flights[b].non_finite) return flights[b].non_finite;
   }
   return std::nullopt;
 }
@@ -174,7 +179,7 @@ void RunWorker::Impl::exchange_and_apply(StepTimes& times) {
   if (ends_round(steps_done)) {
     const Stopwatch watch(times.exchange_s);
     is_whole = true;  // without a result nothing is applied
-    results = central->exchange(only.x, only.ctx, flights);
+    results = central->exchange(parameters->view(), steps, flights);
     is_whole = false;
   }
   if (results == Central::Results::kNothing) return;
@@ -182,10 +187,12 @@ void RunWorker::Impl::exchange_and_apply(StepTimes& times) {
   const Stopwatch watch(times.apply_s);
   applied = true;
   for (std::size_t b = 0; b < flights.size(); ++b) {
+    const auto& [section, index] = sections.by_bucket()[b];
+    const SectionStep& step = steps[section];
     if (results == Central::Results::kReplay) {
-      only.buckets.replay(b, flights[b], only.ctx, only.x);
+      step.buckets.replay(index, flights[b], step.ctx, step.x);
     } else {
-      only.buckets.apply(b, flights[b], only.ctx, only.x);
+      step.buckets.apply(index, flights[b], step.ctx, step.x);
     }
   }
 }

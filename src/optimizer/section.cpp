@@ -125,7 +125,7 @@ void Sections::check(const Section& section, const OptimizerOptions& options, in
   check_words(section, *section.all);
 }
 
-void Sections::cut(std::span<const Method* const> methods, std::size_t bucket_coords, int world) {
+void Sections::cut(std::span<const SectionStep> steps, std::size_t bucket_coords, int world) {
   struct Cut {
     std::size_t first;  // tensor of the optimizer's layout, which backward completes last
     Place place;
@@ -133,7 +133,7 @@ void Sections::cut(std::span<const Method* const> methods, std::size_t bucket_co
   std::vector<Cut> cuts;
   for (std::size_t s = 0; s < sections_.size(); ++s) {
     Section& section = sections_[s];
-    const Protocol protocol = methods[s]->protocol({.voters = world});
+    const Protocol protocol = steps[s].method->protocol({.voters = world});
     PRIDE_CHECK(sections_.size() == 1 || protocol.delay == 0, "optimizer: ", section.method,
                 " with the option delay needs all groups: no group may have another method");
     section.buckets =
@@ -155,10 +155,16 @@ void Sections::cut(std::span<const Method* const> methods, std::size_t bucket_co
 
 // --- A worker's steps. ---------------------------------------------------------------------------
 
-std::unique_ptr<Method> make_method(const Section& section, const OptimizerOptions& options,
-                                    int world, Space& space) {
-  return make_method(section.method, {section.layout, world, section.options, options.nodes, space,
-                                      options.orthogonalise});
+std::vector<SectionStep> Sections::make_steps(const OptimizerOptions& options, int world,
+                                              Space& space) {
+  std::vector<SectionStep> steps;
+  for (const Section& section : sections_) {
+    const MethodContext ctx{section.layout, world, section.options,
+                            options.nodes,  space, options.orthogonalise};
+    steps.emplace_back(section, make_method(section.method, ctx), space);
+  }
+  if (of_bucket_.empty()) cut(steps, options.bucket_coords, world);
+  return steps;
 }
 
 void SectionStep::take_flag(Flight& flight, std::size_t part) const {

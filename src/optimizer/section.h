@@ -38,43 +38,6 @@ struct Section {
   NonFinite in_all(NonFinite flag) const;
 };
 
-class Sections {
- public:
-  struct Place {
-    std::size_t section = 0, index = 0;  // of a tensor or bucket in the section
-  };
-
-  // In the order of their first groups. `layout` must outlive this object. Throws InvalidArgument.
-  Sections(const Layout& layout, const OptimizerOptions& options, int world);
-
-  // Cuts the sections' layouts into buckets. Those of all sections are numbered in the order in
-  // which backward completes them. `methods`: by section.
-  void cut(std::span<const Method* const> methods, std::size_t bucket_coords, int world);
-
-  std::size_t size() const noexcept { return sections_.size(); }
-  const Section& operator[](std::size_t i) const { return sections_[i]; }
-  auto begin() const noexcept { return sections_.begin(); }
-  auto end() const noexcept { return sections_.end(); }
-  const Section& of_group(int group) const {
-    return sections_[of_group_[static_cast<std::size_t>(group)]];
-  }
-
-  const std::vector<std::size_t>& by_group() const noexcept { return of_group_; }
-  const std::vector<Place>& by_tensor() const noexcept { return of_tensor_; }
-  const std::vector<Place>& by_bucket() const noexcept { return of_bucket_; }
-
- private:
-  void check(const Section& section, const OptimizerOptions& options, int world) const;
-
-  std::vector<std::size_t> of_group_;
-  std::vector<Place> of_tensor_, of_bucket_;
-  std::vector<Section> sections_;  // methods keep references to their layouts
-};
-
-// The section's method for a worker.
-std::unique_ptr<Method> make_method(const Section& section, const OptimizerOptions& options,
-                                    int world, Space& space);
-
 // A worker's method of a section, and the inputs of its step.
 struct SectionStep {
   SectionStep(const Section& of, std::unique_ptr<Method> its_method, Space& space)
@@ -96,6 +59,41 @@ struct SectionStep {
   GradientView grads;
   std::vector<GradientPlace> gradients;  // addresses, by tensor
   std::vector<char> unused, frozen;      // by tensor; frozen: empty: none
+};
+
+class Sections {
+ public:
+  struct Place {
+    std::size_t section = 0, index = 0;  // of a tensor or bucket in the section
+  };
+
+  // In the order of their first groups. `layout` must outlive this object. Throws InvalidArgument.
+  Sections(const Layout& layout, const OptimizerOptions& options, int world);
+
+  // A worker's steps, by section. The first call cuts the layouts into buckets.
+  std::vector<SectionStep> make_steps(const OptimizerOptions& options, int world, Space& space);
+  // Cuts the sections' layouts into buckets. Those of all sections are numbered in the order in
+  // which backward completes them.
+  void cut(std::span<const SectionStep> steps, std::size_t bucket_coords, int world);
+
+  std::size_t size() const noexcept { return sections_.size(); }
+  const Section& operator[](std::size_t i) const { return sections_[i]; }
+  auto begin() const noexcept { return sections_.begin(); }
+  auto end() const noexcept { return sections_.end(); }
+  const Section& of_group(int group) const {
+    return sections_[of_group_[static_cast<std::size_t>(group)]];
+  }
+
+  const std::vector<std::size_t>& by_group() const noexcept { return of_group_; }
+  const std::vector<Place>& by_tensor() const noexcept { return of_tensor_; }
+  const std::vector<Place>& by_bucket() const noexcept { return of_bucket_; }
+
+ private:
+  void check(const Section& section, const OptimizerOptions& options, int world) const;
+
+  std::vector<std::size_t> of_group_;
+  std::vector<Place> of_tensor_, of_bucket_;
+  std::vector<Section> sections_;  // methods keep references to their layouts
 };
 
 }  // namespace pride

@@ -240,15 +240,16 @@ TEST_P(Bytes, AreThoseThatAreStated) {
   worker.steps(2);
   const Traffic after = client->traffic();
 
-  const auto method =
-      make_method(options.method, {layout(), 1, complete_options(options.method, {})});
-  const auto buckets = make_buckets(layout(), options.bucket_coords, 1);
-  const CentralRound rounds(*method, buckets);
+  const Layout tensors = layout();
+  Sections sections(tensors, options, 1);
+  const auto steps = sections.make_steps(options, 1, Space::host());
+  const CentralRound rounds(sections, steps);
   const std::uint64_t ballot = rounds.ballot_bytes(1), round = field(1);
   const Voter voter;
   const std::uint64_t record = rounds.record_bytes(1, 1, {&voter, 1});
   // before round 0, so that two fields of it are 0
-  const std::uint64_t run_state = field(2) + kHash + field(4 * run_floats(*method, layout()));
+  const std::uint64_t run_state =
+      field(2) + kHash + field(4 * RunValues(tensors, sections, steps).floats());
   const std::uint64_t state = bytes_field(run_state);
 
   const std::uint64_t up =

@@ -46,7 +46,7 @@ void for_bodies(const CentralRound& central, std::span<const std::byte> bytes, b
 
 TEST(CentralMean, CountsAVoterOfWeightWAsWVoters) {
   Half half("sgdm");
-  const CentralRound central(*half.method, half.buckets);
+  const CentralRound central(half.sections, half.steps);
   // 65,535 of 65,536: the divisor is not the number of voters
   for (const std::vector<Voter>& voters :
        {std::vector<Voter>{{2, 3}, {3, 1}, {7, 5}}, {{0, 65535}, {1, 1}}}) {
@@ -81,7 +81,7 @@ TEST(CentralMean, CountsAVoterOfWeightWAsWVoters) {
 
 TEST(CentralMean, AWeightedMeanInBfloat16IsRoundedOnce) {
   Half half("sgdm", {{"dense", "bf16"}});
-  const CentralRound central(*half.method, half.buckets);
+  const CentralRound central(half.sections, half.steps);
   const std::vector<Voter> voters = {{0, 2}, {1, 1}};
   const std::vector<std::vector<std::byte>> ballots = {half.ballot(central, 3, voters[0]),
                                                        half.ballot(central, 3, voters[1])};
@@ -113,7 +113,7 @@ TEST(CentralMean, OfFiniteNumbersIsFinite) {
   for (const char* dense : {"ordered", "bf16"}) {
     Half half("sgdm", {{"dense", dense}});
     half.grad = [](int, std::int64_t, std::size_t, std::size_t) { return 0x1.8p127F; };
-    const CentralRound central(*half.method, half.buckets);
+    const CentralRound central(half.sections, half.steps);
     const std::vector<Voter> voters = {{1, 1}, {2, 1}, {3, 1}};
     std::vector<std::vector<std::byte>> ballots;
     for (const Voter& voter : voters) ballots.push_back(half.ballot(central, 3, voter));
@@ -127,7 +127,7 @@ TEST(CentralMean, RefusesABallotWithANumberThatIsNotFinite) {
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       Half half("sgdm", {{"dense", dense}});
-      const CentralRound central(*half.method, half.buckets);
+      const CentralRound central(half.sections, half.steps);
       const Voter voter{4, 1};
       const std::uint64_t digest = digest_of(half.scalars);
       const std::size_t offset = half.layout.tensors()[1].offset;
@@ -150,7 +150,7 @@ TEST(CentralMean, RefusesABallotWithANumberThatIsNotFinite) {
 
 TEST(CentralMean, RefusesABallotWithAnyByteChanged) {
   Half half("diloco", kFedAvg);
-  const CentralRound central(*half.method, half.buckets);
+  const CentralRound central(half.sections, half.steps);
   const Voter voter{4, 1};
   auto ballot = half.ballot(central, 3, voter);
   for (std::size_t i = 0; i < ballot.size(); i += i < 80 ? 1 : 97) {
@@ -167,7 +167,7 @@ TEST(CentralMean, RefusesABallotWithAnyByteChanged) {
 TEST(CentralMean, TakesFourBytesACoordinateUpAndDown) {
   for (const std::size_t width : {4, 2}) {
     const Half half("diloco", {{"dense", width == 4 ? "ordered" : "bf16"}});
-    const CentralRound central(*half.method, half.buckets);
+    const CentralRound central(half.sections, half.steps);
     std::size_t frames = width * half.layout.flat_size();
     for (const Bucket& bucket : half.buckets) {
       frames += 64 + 8 * ((bucket.shards[0].pieces.size() + 63) / 64);

@@ -22,8 +22,8 @@ inline constexpr std::uint64_t kSeed = 5;
 // A method's half of a worker, without an optimizer.
 struct Half {
   explicit Half(const std::string& name, std::map<std::string, std::string> options = {})
-      : method(make_method(name, {layout, 1, complete_options(name, options)})),
-        buckets(make_buckets(layout, 1000, 1)) {
+      : sections(layout, {.method = name, .options = std::move(options), .groups = {{}}}, 1),
+        steps(sections.make_steps({.bucket_coords = 1000}, 1, Space::host())) {
     method->state().allocate(layout.flat_size());
   }
 
@@ -62,8 +62,10 @@ struct Half {
 
   std::function<float(int, std::int64_t, std::size_t, std::size_t)> grad = gradient;
   Layout layout{kTensors};
-  std::unique_ptr<Method> method;
-  std::vector<Bucket> buckets;
+  Sections sections;
+  std::vector<SectionStep> steps;
+  Method* method = steps[0].method.get();
+  const std::vector<Bucket>& buckets = sections[0].buckets;
   std::vector<StepScalars> scalars = {
       scalars_of({.lr = 0.5, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1}, 0)};
 };

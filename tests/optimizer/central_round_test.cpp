@@ -21,7 +21,7 @@ TEST(CentralRound, RefusesMethodsThatNeedMoreThanFrames) {
   const auto refusal = [](const std::string& method, std::map<std::string, std::string> options) {
     const Half half(method, std::move(options));
     return texts::error_of<InvalidArgument>(
-        [&] { const CentralRound central(*half.method, half.buckets); });
+        [&] { const CentralRound central(half.sections, half.steps); });
   };
   for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg", "local-vote",
                              "adamw", "lion", "sgdm", "dsm", "diloco"}) {
@@ -42,7 +42,7 @@ TEST(CentralRound, RefusesMethodsThatNeedMoreThanFrames) {
 
 TEST(CentralRound, CountsAVoteOfWeightWAsWVotes) {
   Half a("dlion-vote"), b("dlion-vote"), c("dlion-vote");
-  const CentralRound central(*a.method, a.buckets);
+  const CentralRound central(a.sections, a.steps);
   const std::vector<Voter> voters = {{2, 1}, {3, 3}, {7, 1}};
   std::vector<std::vector<std::byte>> ballots;
   Half* workers[] = {&a, &b, &c};
@@ -76,7 +76,7 @@ TEST(CentralRound, CountsAVoteOfWeightWAsWVotes) {
 TEST(CentralRound, StatesTheBytesOfBallotsAndRecords) {
   for (const char* method : {"dlion-vote", "dlion-avg", "local-vote", "sgdm", "diloco"}) {
     Half half(method), other(method);
-    const CentralRound central(*half.method, half.buckets);
+    const CentralRound central(half.sections, half.steps);
     const std::vector<Voter> voters = {{0, 1}, {1, 1}};
     const std::vector<std::vector<std::byte>> ballots = {half.ballot(central, 3, voters[0]),
                                                          other.ballot(central, 3, voters[1])};
@@ -89,7 +89,7 @@ TEST(CentralRound, StatesTheBytesOfBallotsAndRecords) {
 
 TEST(CentralRound, RefusesABallotWithAnyByteChanged) {
   Half half("dlion-vote");
-  const CentralRound central(*half.method, half.buckets);
+  const CentralRound central(half.sections, half.steps);
   const Voter voter{4, 2};
   const std::uint64_t digest = digest_of(half.scalars);
   std::vector<std::byte> ballot = half.ballot(central, 3, voter);
@@ -115,7 +115,7 @@ TEST(CentralRound, RefusesABallotWithAnyByteChanged) {
 
 TEST(CentralRound, RefusesABallotThatSaysItIsNotFinite) {
   Half half("dlion-vote");
-  const CentralRound central(*half.method, half.buckets);
+  const CentralRound central(half.sections, half.steps);
   std::vector<std::byte> ballot = half.ballot(central, 0, {});
   const std::uint64_t digest = digest_of(half.scalars);
   const Shard& shard = half.buckets[0].shards[0];
@@ -134,7 +134,7 @@ TEST(CentralRound, RefusesABallotThatSaysItIsNotFinite) {
 
 TEST(RoundRecord, SurvivesItsEncodingAndNoChangeOfAByte) {
   Half half("dlion-avg");
-  const CentralRound central(*half.method, half.buckets);
+  const CentralRound central(half.sections, half.steps);
   const std::vector<Voter> voters = {{0, 2}, {9, 3}};
   std::vector<std::vector<std::byte>> ballots = {half.ballot(central, 3, voters[0]),
                                                  half.ballot(central, 3, voters[1])};
@@ -161,7 +161,7 @@ TEST(RoundRecord, SurvivesItsEncodingAndNoChangeOfAByte) {
 
 TEST(RoundRecord, IsRefusedIfItsFieldsCannotBe) {
   Half half("dlion-vote");
-  const CentralRound central(*half.method, half.buckets);
+  const CentralRound central(half.sections, half.steps);
   const std::vector<Voter> voters = {{0, 1}, {1, 1}};
   const std::vector<std::vector<std::byte>> ballots = {half.ballot(central, 3, voters[0]),
                                                        half.ballot(central, 3, voters[1])};
@@ -189,7 +189,7 @@ TEST(RoundRecord, IsRefusedIfItsFieldsCannotBe) {
 
 TEST(CentralRound, RefusesWeightsThatAnAverageCannotCount) {
   const Half half("dlion-avg");
-  const CentralRound central(*half.method, half.buckets);
+  const CentralRound central(half.sections, half.steps);
   const std::vector<Voter> heavy = {{0, 65535}, {1, 65534}};
   EXPECT_THROW(central.weights_of(heavy), InvalidArgument);
   const std::vector<Voter> equal = {{0, 65535}, {1, 65535}};

@@ -7,9 +7,7 @@
 
 #include "optimizer/sections_run.h"
 #include "optimizer/virtual_run.h"
-#include "pride/coordinator.h"
 #include "pride/error.h"
-#include "pride/run_worker.h"
 #include "support/test_device.h"
 #include "support/texts.h"
 
@@ -321,9 +319,6 @@ TEST(Sections, AreRefusedWhereTheyCannotBe) {
     options = options_of(pair("dlion-vote", "adamw"));
     options.nodes = Nodes::of_size(1, 1);
     expect(options, "adamw has no hierarchical route");
-    texts::expect_error<InvalidArgument>(
-        [&] { RunWorker(nullptr, Layout(kModel), options_of(pair("dlion-vote", "dlion-avg"))); },
-        {"group 1 has the method dlion-avg and group 0 has dlion-vote: with a coordinator"});
   });
 }
 

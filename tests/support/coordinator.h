@@ -30,11 +30,9 @@ class TestCoordinator {
   TestCoordinator(const Layout& layout, const OptimizerOptions& options)
       : layout_(layout),
         options_(options),
-        method_(make_method(options.method,
-                            {layout_, 1, complete_options(options.method, options.options)})),
-        buckets_(make_buckets(layout_, options.bucket_coords, 1,
-                              method_->protocol({.central = true}).alignment)),
-        rounds_(*method_, buckets_) {}
+        sections_(layout_, options_, 1),
+        steps_(sections_.make_steps(options_, 1, Space::host())),
+        rounds_(sections_, steps_) {}
 
   // Worker `number`, which must not be in the run at that time.
   std::shared_ptr<CoordinatorClient> client(int number) {
@@ -113,7 +111,7 @@ class TestCoordinator {
     void put_parameters(std::int64_t round, std::uint64_t hash,
                         std::span<const float> params) override {
       const std::lock_guard lock(c_.mutex_);
-      EXPECT_EQ(hash, run_hash(c_.layout_, params));
+      EXPECT_EQ(hash, RunValues(c_.layout_, c_.sections_, c_.steps_).hash(params));
       if (c_.parameters_round_ && *c_.parameters_round_ >= round) return;
       ++c_.parameters_given;
       c_.parameters_round_ = round;
@@ -211,8 +209,8 @@ class TestCoordinator {
 
   Layout layout_;
   OptimizerOptions options_;
-  std::unique_ptr<Method> method_;
-  std::vector<Bucket> buckets_;
+  Sections sections_;
+  std::vector<SectionStep> steps_;
   CentralRound rounds_;
 
   std::mutex mutex_;

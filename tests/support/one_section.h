@@ -15,9 +15,8 @@ struct OneSection {
   OneSection(const Layout& layout, std::unique_ptr<Method> method, std::size_t bucket_coords,
              int world, int rank = 0, Space& space = Space::host())
       : sections(layout, {}, world) {
-    const Method* const methods[] = {method.get()};
-    sections.cut(methods, bucket_coords, world);
     SectionStep& step = steps.emplace_back(sections[0], std::move(method), space);
+    sections.cut(steps, bucket_coords, world);
     step.unused.assign(layout.tensors().size(), 0);
     step.ctx.rank = rank;
     step.ctx.voters = world;
