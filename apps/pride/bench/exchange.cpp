@@ -119,30 +119,35 @@ class Exchange {
       : layout_({{"w", {static_cast<std::int64_t>(coords)}}}),
         params_(layout_.flat_size()),
         grads_(gradients(layout_, comm.rank())),
-        unused_(1, 0) {
-    const MethodInfo info = method_info(choice.name, comm.size(), options_of(choice, how));
-    auto made = make_method(
-        choice.name,
-        {layout_, comm.size(), complete_options(choice.name, options_of(choice, how)), how.nodes});
+        sections_(layout_, {.method = choice.name, .options = options_of(choice, how)},
+                  comm.size()) {
+    const Section& section = sections_[0];
+    auto made = make_method(section, {.nodes = how.nodes}, comm.size(), Space::host());
     made->state().allocate(layout_.flat_size());
-    scalars_.push_back(scalars_of(complete_group({}, info, 0), kSteady));
-    ctx_.step = last_of_period(kSteady, info.period);
-    ctx_.rank = comm.rank();
-    ctx_.voters = comm.size();
-    ctx_.groups = scalars_;
-    ctx_.x = {.flat = params_.span()};
-    ctx_.scalars_digest = digest_of(scalars_);
-    ctx_.unused = unused_;
-    const Protocol protocol = made->protocol(ctx_);
+    scalars_.push_back(scalars_of(complete_group({}, section.info, 0), kSteady));
+    StepContext ctx;
+    ctx.step = last_of_period(kSteady, section.info.period);
+    ctx.rank = comm.rank();
+    ctx.voters = comm.size();
+    ctx.groups = scalars_;
+    ctx.x = {.flat = params_.span()};
+    ctx.scalars_digest = digest_of(scalars_);
+    const Protocol protocol = made->protocol(ctx);
     if (protocol.hierarchical) nodes_ = how.nodes;
     PRIDE_CHECK(
         protocol.delay == 0, "bench exchange: ", choice.name,
         ": option delay: an exchange is waited for at once here; `pride bench step` has it");
-    buckets_ =
-        make_buckets(layout_, how.bucket_coords, comm.size(), protocol.alignment, protocol.cuts);
-    method_ = std::make_unique<ExchangeOnly>(std::move(made));
+    const Method* const methods[] = {made.get()};
+    sections_.cut(methods, how.bucket_coords, comm.size());
+    auto method = std::make_unique<ExchangeOnly>(std::move(made));
+    method_ = method.get();
+    SectionStep& step = steps_.emplace_back(section, std::move(method), Space::host());
+    step.ctx = ctx;
+    step.ctx.unused = step.unused = {0};
+    step.x = {.flat = params_.span()};
+    step.grads = {.flat = grads_.data()};
     for (int i = 0; i < std::max(1, how.exchange_threads); ++i) comms_.push_back(comm.duplicate());
-    pipeline_ = std::make_unique<Pipeline>(comms_, comm, *method_, buckets_, nodes_,
+    pipeline_ = std::make_unique<Pipeline>(comms_, comm, sections_, steps_, nodes_,
                                            how.exchange_threads > 0);
   }
 
@@ -155,9 +160,10 @@ class Exchange {
 
   void step() {
     // held (true): each bucket keeps its own flight, which later steps exchange again
-    pipeline_->begin(ctx_, {.flat = params_.span()}, {.flat = grads_.data()}, true);
-    pipeline_->tensor_ready(0);
-    for (std::size_t b = 0; b < buckets_.size(); ++b) pipeline_->submit(b);
+    steps_[0].protocol = method_->protocol(steps_[0].ctx);
+    pipeline_->begin(true);
+    pipeline_->tensor_ready(0, 0);
+    for (std::size_t b = 0; b < buckets().size(); ++b) pipeline_->submit(b);
     const auto non_finite = pipeline_->finish();
     PRIDE_CHECK(!non_finite, "bench: the gradients are finite, the exchange says they are not");
   }
@@ -166,8 +172,8 @@ class Exchange {
   std::optional<double> bytes_off_node() const {
     if (!nodes_.known()) return std::nullopt;
     std::vector<double> by_node(static_cast<std::size_t>(nodes_.count()));
-    const auto costs = step_costs(*method_, buckets_, ctx_, nodes_);
-    for (int r = 0; r < ctx_.voters; ++r) {
+    const auto costs = step_costs(*method_, buckets(), steps_[0].ctx, nodes_);
+    for (int r = 0; r < std::ssize(costs); ++r) {
       by_node[static_cast<std::size_t>(nodes_.node_of(r))] +=
           static_cast<double>(costs[static_cast<std::size_t>(r)].bytes_off_node());
     }
@@ -177,7 +183,9 @@ class Exchange {
   // "mixed" if buckets differ.
   std::string route() const {
     std::set<std::string_view> routes;
-    for (const Bucket& b : buckets_) routes.insert(route_name(main_route(method_->parts(b, ctx_))));
+    for (const Bucket& b : buckets()) {
+      routes.insert(route_name(main_route(method_->parts(b, steps_[0].ctx))));
+    }
     return routes.size() == 1 ? std::string(*routes.begin()) : "mixed";
   }
 
@@ -188,15 +196,16 @@ class Exchange {
   }
 
  private:
+  const std::vector<Bucket>& buckets() const { return sections_[0].buckets; }
+
   Layout layout_;
   FlatBuffer params_, grads_;
-  std::vector<char> unused_;
   Nodes nodes_;
-  std::vector<Bucket> buckets_;
-  std::unique_ptr<ExchangeOnly> method_;
+  Sections sections_;
+  std::vector<SectionStep> steps_;
+  ExchangeOnly* method_ = nullptr;  // of the step
   std::vector<std::unique_ptr<Communicator>> comms_;
   std::vector<StepScalars> scalars_;
-  StepContext ctx_;
   std::unique_ptr<Pipeline> pipeline_;
 };
 
