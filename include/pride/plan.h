@@ -8,9 +8,11 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "pride/communicator.h"
 #include "pride/registry.h"
+#include "pride/replica.h"
 
 namespace pride {
 
@@ -81,7 +83,20 @@ int best_buckets(const NetworkModel& network, const MethodModel& method, StepMod
 struct PlanMethod {
   std::string name;
   std::map<std::string, std::string> options = {};
+  // As OptimizerOptions::groups; empty: all tensors have the method. Only plan_step(),
+  // sections_of() and on_network() read them.
+  std::vector<ParamGroup> groups = {};
 };
+
+// A section of a model: its method, with all options, and its tensors.
+struct PlanSection {
+  PlanMethod method;
+  Layout tensors;
+};
+
+// The sections of an optimizer for these tensors, without those that have no values. REQUIRES:
+// groups. Throws InvalidArgument as an optimizer does.
+std::vector<PlanSection> sections_of(const PlanMethod& method, const Layout& tensors, int world);
 
 // Bytes per step of the rank that sends most, long after the first step, for d coordinates on
 // `world` ranks. Up to ten million coordinates they are counted; above that extrapolated, frames by
@@ -99,6 +114,7 @@ Sent sent_in(const PlanMethod& method, int world, double d, std::size_t bucket_c
 std::uint64_t round_bytes(const NetworkModel& network, int world);
 
 // The method with round_bytes() as its option round_bytes, if it has that option and it is not set.
+// The same for the methods of its groups.
 PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int world);
 
 // Tensors of a transformer of about `params` parameters, without embeddings: blocks with the
@@ -127,7 +143,9 @@ struct PlanFacts {
   int world = 1;
   NetworkModel network = {};
   double params = 0;
-  Layout tensors{{}};    // for methods on whole matrices; empty: transformer_layout(params)
+  // For methods on whole matrices; empty: transformer_layout(params). A method with groups needs
+  // the model's tensors, params in all.
+  Layout tensors{{}};
   double compute_s = 0;  // forward and backward of a step
   double cores = 2;      // of each rank
   int exchange_threads = 4;
@@ -147,10 +165,10 @@ struct PlanRow {
 };
 
 // Measures the method's arithmetic on this machine, on all ranks of `comm` at once, and counts its
-// bytes. Then predicts its step on facts.world ranks, which may be any number. Takes about a
-// second. Sets facts.matrix_speed if the method needs it and it is 0, so that plans with the same
-// facts share one measurement. Collective. Throws InvalidArgument if the method, option or value
-// does not exist, or not for this number of ranks.
+// bytes; both are sums over its sections. Then predicts its step on facts.world ranks, which may be
+// any number. Takes about a second. Sets facts.matrix_speed if the method needs it and it is 0, so
+// that plans with the same facts share one measurement. Collective. Throws InvalidArgument if the
+// method, option or value does not exist, or not for this number of ranks.
 PlanRow plan_step(Communicator& comm, const PlanMethod& method, PlanFacts& facts);
 
 // PlanRow::best_s() on another network, with the row's number of buckets.

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "methods/registry.h"
@@ -82,11 +84,16 @@ std::uint64_t round_bytes(const NetworkModel& network, int world) {
 }
 
 PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int world) {
-  const auto options = method_info(method.name, world).options;
-  const bool has =
-      std::ranges::any_of(options, [](const auto& o) { return o.name == kRoundBytes; });
+  const auto set = [&](const std::string& name, auto& values) {
+    const auto options = method_info(name, world).options;
+    const bool has = std::ranges::count(options, kRoundBytes, &MethodOption::name) > 0;
+    if (has) values.emplace(kRoundBytes, concat(round_bytes(network, world)));
+  };
   PlanMethod chosen = method;
-  if (has) chosen.options.emplace(kRoundBytes, concat(round_bytes(network, world)));
+  set(chosen.name, chosen.options);
+  for (ParamGroup& group : chosen.groups) {
+    if (!group.method.empty()) set(group.method, group.options);
+  }
   return chosen;
 }
 
@@ -262,11 +269,82 @@ MethodModel arithmetic_of(Communicator& comm, const PlanMethod& method, std::siz
   return on_device(facts.device, model, method, facts.world, facts.params, operations);
 }
 
+// A section with its share of the facts, and its model.
+struct SectionModel {
+  PlanMethod method;
+  PlanFacts facts;
+  MethodModel model = {};
+};
+
+std::vector<SectionModel> section_models(const PlanMethod& given, const PlanFacts& facts) {
+  const PlanMethod method = on_network(given, facts.network, facts.world);
+  if (method.groups.empty()) return {{method, facts}};
+  std::vector<SectionModel> sections;
+  for (PlanSection& found : sections_of(method, facts.tensors, facts.world)) {
+    sections.push_back({std::move(found.method), facts});
+    sections.back().facts.params = static_cast<double>(found.tensors.n_coords());
+    sections.back().facts.tensors = std::move(found.tensors);
+  }
+  PRIDE_CHECK(!sections.empty(), "plan: ", given.name, " has groups: give the model's tensors");
+  return sections;
+}
+
+// Adds a section's bytes and arithmetic to the others'.
+void add(const MethodModel& own, MethodModel& all) {
+  for (const auto value : {&MethodModel::bytes, &MethodModel::encode_s, &MethodModel::matrix_s,
+                           &MethodModel::vote_s, &MethodModel::apply_s, &MethodModel::local_s}) {
+    all.*value += own.*value;
+  }
+  all.rounds = std::max(all.rounds, own.rounds);
+  all.exchanges = std::max(all.exchanges, own.exchanges);
+  all.delay = std::max(all.delay, own.delay);
+  all.whole_gradient = all.whole_gradient || own.whole_gradient;
+}
+
+// A section's buckets of this size, or its only one.
+std::size_t bucket_of(const SectionModel& section, std::size_t coords) {
+  return std::min(coords, static_cast<std::size_t>(section.facts.params));
+}
+
+// What all sections send in buckets of this size.
+Sent sent_in(const std::vector<SectionModel>& sections, std::size_t bucket_coords) {
+  Sent all{.bytes = 0, .rounds = 0, .vote_times = 0};
+  double vote_s = 0;
+  for (const SectionModel& section : sections) {
+    const Sent own = sent_in(section.method, section.facts.world, section.facts.params,
+                             bucket_of(section, bucket_coords));
+    all.bytes += own.bytes;
+    all.rounds = std::max(all.rounds, own.rounds);
+    all.vote_times += own.vote_times * section.model.vote_s;
+    vote_s += section.model.vote_s;
+  }
+  all.vote_times = vote_s > 0 ? all.vote_times / vote_s : 1;
+  return all;
+}
+
+// "sharded", or the different routes of the sections: "sharded, one-shot".
+std::string route_of(const std::vector<SectionModel>& sections, std::size_t bucket_coords) {
+  std::vector<std::string> names;
+  std::string text;
+  for (const SectionModel& section : sections) {
+    const std::string name =
+        route_of(section.method, section.facts.world, bucket_of(section, bucket_coords)).name;
+    if (std::ranges::count(names, name) > 0) continue;
+    text += (names.empty() ? "" : ", ") + name;
+    names.push_back(name);
+  }
+  return text;
+}
+
 }  // namespace
 
 PlanRow plan_step(Communicator& comm, const PlanMethod& given, PlanFacts& facts) {
   PlanRow row;
-  row.dense = method_info(given.name, facts.world).bits_up >= 32;  // also with bfloat16
+  std::vector<SectionModel> sections = section_models(given, facts);
+  row.dense = std::ranges::all_of(sections, [&](const SectionModel& section) {
+    // also with bfloat16
+    return method_info(section.method.name, facts.world).bits_up >= 32;
+  });
   StepModel step{.world = facts.world,
                  .compute_s = facts.compute_s,
                  .exchange_threads = facts.exchange_threads,
@@ -274,11 +352,15 @@ PlanRow plan_step(Communicator& comm, const PlanMethod& given, PlanFacts& facts)
   const auto coords_of = [&](int buckets) {
     return static_cast<std::size_t>(std::ceil(facts.params / buckets));
   };
-  const PlanMethod method = on_network(given, facts.network, facts.world);
-  const MethodModel model = arithmetic_of(comm, method, coords_of(8), facts);
-  const auto sent = [&](int buckets) {
-    return sent_in(method, facts.world, facts.params, coords_of(buckets));
-  };
+  for (SectionModel& section : sections) {
+    section.facts.matrix_speed = facts.matrix_speed;
+    section.model = arithmetic_of(comm, section.method, coords_of(8), section.facts);
+    facts.matrix_speed = section.facts.matrix_speed;
+  }
+  MethodModel model = sections.front().model;
+  for (const SectionModel& section : std::span(sections).subspan(1)) add(section.model, model);
+  model.name = given.name;
+  const auto sent = [&](int buckets) { return sent_in(sections, coords_of(buckets)); };
   const auto number = [](double n) {
     return static_cast<int>(std::clamp(n, 1.0, double{kMostBuckets}));
   };
@@ -286,7 +368,7 @@ PlanRow plan_step(Communicator& comm, const PlanMethod& given, PlanFacts& facts)
                           .most = number(facts.params / kSmallestBucket)};
   row.buckets = best_buckets(facts.network, model, step, range, sent);
   row.method = with(model, sent(row.buckets));
-  row.route = route_of(method, facts.world, coords_of(row.buckets)).name;
+  row.route = route_of(sections, coords_of(row.buckets));
   step.buckets = row.buckets;
   row.in_order = predict(facts.network, row.method, step, false);
   row.overlapped = predict(facts.network, row.method, step, true);

@@ -171,6 +171,49 @@ TEST(Plan, KnowsFragmentsAndDelaysOfLocalSteps) {
   EXPECT_NEAR(row.method.bytes, vote.method.bytes / 8, 0.1 * vote.method.bytes / 8);
 }
 
+// The oracle is a plan for each section alone.
+TEST(Plan, OfGroupsIsTheSumOfTheirSections) {
+  const Layout model({{"a", {1000, 100}, 0}, {"b", {500}, 1}, {"c", {30, 1000}, 2}, {"d", {7}, 0}});
+  const PlanMethod both = {"dlion-vote", {}, {{}, {}, {.method = "adamw"}}};
+  const auto sections = sections_of(both, model, 4);
+  ASSERT_EQ(sections.size(), 2U);
+  EXPECT_EQ(sections[0].method.name, "dlion-vote");
+  EXPECT_EQ(sections[0].tensors.n_coords(), 100'507U);
+  EXPECT_EQ(sections[1].method.name, "adamw");
+  EXPECT_EQ(sections[1].tensors.tensors()[0].spec.name, "c");
+  const auto world = make_thread_world(1);
+  PlanFacts facts{.world = 4, .network = kNetwork, .tensors = model, .compute_s = 0.1};
+  facts.params = static_cast<double>(model.n_coords());
+  const PlanRow row = plan_step(*world.front(), both, facts);
+  EXPECT_EQ(row.buckets, 1);
+  EXPECT_FALSE(row.dense);
+  EXPECT_EQ(row.method.name, "dlion-vote");
+  const double votes = bytes_of(sections[0].method, 4, 100'507, 1 << 20),
+               gradients = bytes_of({"adamw"}, 4, 30'000, 1 << 20);
+  EXPECT_EQ(row.method.bytes, votes + gradients);
+  EXPECT_EQ(row.route, "sharded");
+  const auto adamw = plan_step(*world.front(), {"adamw", {}, {{}, {.method = "lion"}, {}}}, facts);
+  EXPECT_TRUE(adamw.dense);
+  const PlanMethod unlike = {"dlion-vote", {}, {{}, {}, {.method = "local-vote"}}};
+  EXPECT_THROW(plan_step(*world.front(), unlike, facts), InvalidArgument);
+  facts.tensors = Layout({});
+  EXPECT_THROW(plan_step(*world.front(), both, facts), InvalidArgument);
+}
+
+TEST(Plan, SectionsHaveTheSameMethodWithTheSameOptions) {
+  const Layout model({{"a", {8}, 0}, {"b", {0}, 1}, {"c", {8}, 2}, {"d", {8}, 3}});
+  const PlanMethod method = {"lion",
+                             {},
+                             {{.lr = 1},
+                              {.method = "adamw"},
+                              {.method = "lion", .options = {{"momentum_dtype", "float32"}}},
+                              {.method = "lion", .options = {{"momentum_dtype", "bfloat16"}}}}};
+  const auto sections = sections_of(method, model, 4);
+  ASSERT_EQ(sections.size(), 2U) << "the default is no other option; no values, no section";
+  EXPECT_EQ(sections[0].tensors.tensors().size(), 2U);
+  EXPECT_EQ(sections[1].tensors.tensors()[0].spec.name, "d");
+}
+
 // By hand: the gradient and Lion's momentum are read, the momentum is written; bits go to the host
 // and come back; the parameter is read and written.
 TEST(OnDevice, ArithmeticIsWhatItsBytesTake) {
