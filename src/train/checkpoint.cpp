@@ -25,18 +25,17 @@ constexpr const char* kPersonalState = "personal.safetensors";
 // settings on which step counter, data order and schedule depend
 nlohmann::json facts_of(const TrainPlan& plan) {
   const TrainOptions& o = plan.options;
-  nlohmann::json facts = {{"world", plan.world},
-                          {"method", o.method},
-                          {"task", plan.task->name()},
-                          {"seed", o.seed},
-                          {"batch", o.batch},
-                          {"accumulate", o.accumulate},
-                          {"sharding", o.sharding},
-                          {"model", to_json(plan.task->model().size)},
-                          {"data", plan.task->data().hash}};
-  if (!o.personal.empty()) facts["personal"] = o.personal;
-  if (o.participation < 1) facts["participation"] = o.participation;
-  return facts;
+  return {{"world", plan.world},
+          {"method", o.method},
+          {"task", plan.task->name()},
+          {"seed", o.seed},
+          {"batch", o.batch},
+          {"accumulate", o.accumulate},
+          {"sharding", o.sharding},
+          {"participation", o.participation},
+          {"personal", o.personal},
+          {"model", to_json(plan.task->model().size)},
+          {"data", plan.task->data().hash}};
 }
 
 // A hash of the workers' shared parameters.
@@ -301,15 +300,15 @@ Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& k
   const nlohmann::json saved = read_checkpoint_facts(folder);
   const std::string& local = plan.options.resume_local;
   const nlohmann::json wanted = facts_of(plan);
+  // of runs whose checkpoints do not say
+  const nlohmann::json unsaid = {{"personal", ""}, {"participation", 1}};
   for (const auto& [key, value] : wanted.items()) {
-    const auto found = saved.find(key);
-    const bool other_world = key == "world" && found != saved.end() && found->is_number_integer() &&
-                             *found >= 1 && *found <= 65535;
+    const nlohmann::json was = saved.value(key, unsaid.value(key, nlohmann::json()));
+    const bool other_world = key == "world" && was.is_number_integer() && was >= 1 && was <= 65535;
     if (other_world && !local.empty()) continue;
     PRIDE_CHECK(
-        found != saved.end() && *found == value, "--resume ", folder.string(),
-        ": the checkpoint has ", key, " ",
-        found == saved.end() ? std::string("none") : found->dump(), ", this run ", value.dump(),
+        was == value, "--resume ", folder.string(), ": the checkpoint has ", key, " ",
+        was.is_null() ? std::string("none") : was.dump(), ", this run ", value.dump(),
         other_world ? "; --resume-local keep, average or reset continues with another number" : "");
   }
   resumed.step = saved.value("step", std::int64_t{0});

@@ -67,7 +67,7 @@ class PersonalRuns {
       : task_(signs()), workers_(workers) {
     std::size_t n = 0;
     const auto model = task_->model().make();
-    ModuleTensors tensors(personal_last(named_parameters(*model, false), "head.*", n));
+    ModuleTensors tensors(personal_last(named_parameters(*model), "head.*", n));
     const TrainPlan plan = make_plan(options, 1, task_);
     const OptimizerOptions& of_run = plan.optimizer;
     const Layout common = common_layout(tensors.layout(), n, of_run);
@@ -235,7 +235,7 @@ TEST(PersonalTensors, OfACheckpointAreThoseOfItsRun) {
         {text});
   };
   refused("head.bias", "the checkpoint has personal \"head.*\", this run \"head.bias\"");
-  refused("", "the state is for layout");
+  refused("", "the checkpoint has personal \"head.*\", this run \"\"");
 }
 
 TEST(PersonalTensors, AreRefusedWhereTheyAreNoneOrAllOrNobodyElseIsThere) {
@@ -247,7 +247,7 @@ TEST(PersonalTensors, AreRefusedWhereTheyAreNoneOrAllOrNobodyElseIsThere) {
   const auto model = signs()->model().make();
   const auto named = [&](const std::string& patterns) {
     std::size_t n = 0;
-    personal_last(named_parameters(*model, false), patterns, n);
+    personal_last(named_parameters(*model), patterns, n);
   };
   test::expect_error<InvalidArgument>([&] { named("nose.*"); }, {"no tensor is named by 'nose.*'"});
   test::expect_error<InvalidArgument>([&] { named("none"); }, {"matches no tensor"});
