@@ -112,9 +112,10 @@ Plan gather(Communicator& comm, const PlanArguments& args) {
   return plan;
 }
 
-PlanRow planned(Communicator& comm, PlanFacts& facts, const std::string& text) {
+PlanRow planned(Communicator& comm, const std::vector<ParamGroup>& groups, const std::string& text,
+                PlanFacts& facts) {
   const MethodChoice choice = parse_method(text);
-  PlanRow row = plan_step(comm, {choice.name, checked_options(choice)}, facts);
+  PlanRow row = plan_step(comm, {choice.name, checked_options(choice), groups}, facts);
   row.method.name = text;
   return row;
 }
@@ -127,6 +128,10 @@ void check_plan(const PlanArguments& args) {
 #endif
   PRIDE_CHECK(!args.params || !args.backward.empty(),
               "--params needs --backward: there is no model to measure");
+#if PRIDE_HAVE_TORCH
+  PRIDE_CHECK(!args.params || args.workload.groups.empty(),
+              "--groups with --params: there are no tensors to choose from; name a model");
+#endif
   PRIDE_CHECK(args.bandwidth.empty() == args.latency.empty(),
               "--bandwidth and --latency need each other; without both the network is measured");
   PRIDE_CHECK(args.message.empty() || !args.bandwidth.empty(),
@@ -155,12 +160,16 @@ std::vector<Plan> all_plans(Communicator& comm, const PlanArguments& args) {
     for (const int world : worlds) check_method(name, world);  // before anything takes time
   }
   Plan known = gather(comm, args);
+  std::vector<ParamGroup> groups;
+#if PRIDE_HAVE_TORCH
+  if (!args.workload.groups.empty()) groups = groups_of(args.workload);
+#endif
   std::vector<Plan> plans;
   for (const int world : worlds) {
     known.facts.world = world;
     Plan& plan = plans.emplace_back(known);
     for (const std::string& name : args.methods) {
-      plan.rows.push_back(planned(comm, known.facts, name));
+      plan.rows.push_back(planned(comm, groups, name, known.facts));
     }
   }
   return plans;

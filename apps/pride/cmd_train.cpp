@@ -14,6 +14,7 @@
 #include "pride/error.h"
 #include "pride/train/observer.h"
 #include "pride/train/trainer.h"
+#include "text/table.h"
 #include "train/flags.h"
 #include "train/hex.h"
 #include "train/progress.h"
@@ -28,6 +29,22 @@
 namespace pride::app {
 namespace {
 
+// A line for each method, if tensors have several.
+std::string sections_table(const std::vector<SectionReport>& sections) {
+  if (sections.size() < 2) return "";
+  std::vector<std::vector<std::string>> rows = {
+      {"method", "parameters", "state", "sent per step", "in the last step"}};
+  for (const SectionReport& s : sections) {
+    rows.push_back({s.method, grouped(static_cast<double>(s.n_coords)),
+                    bytes_text(static_cast<double>(s.state)),
+                    bytes_text(static_cast<double>(s.mean_cost.bytes())),
+                    bytes_text(static_cast<double>(s.bytes_sent))});
+  }
+  std::string table = "\n" + markdown_table(rows, 1);
+  table.pop_back();  // its last line ends like the others
+  return table;
+}
+
 void print_summary(const TrainPlan& plan, const TrainResult& result) {
   if (plan.options.json) {
     std::cout << summary_json(plan, result) << std::endl;
@@ -40,7 +57,8 @@ void print_summary(const TrainPlan& plan, const TrainResult& result) {
       {"samples/s", static_cast<double>(plan.samples_per_step()) / result.step_s()}};
   std::cout << plan.options.method << " after step " << result.steps
             << (result.interrupted ? " (interrupted)" : "") << ":" << metric_text(result.metrics)
-            << "\nsent per step and worker: " << bytes_text(sent) << metric_text(speed);
+            << "\nsent per step and worker: " << bytes_text(sent) << metric_text(speed)
+            << sections_table(result.sections);
   if (result.steps_skipped > 0) {
     std::cout << "\nsteps skipped for NaN or Inf in a gradient: " << result.steps_skipped;
   }

@@ -133,6 +133,10 @@ struct ModuleTensors::Impl {
     if (!one || place.type() != gpu_type()) return "the parameters do not lie on one GPU";
     try {
       std::string reason = why_host_only(options.method, options.options);
+      for (const ParamGroup& group : options.groups) {
+        const bool other = reason.empty() && !group.method.empty();
+        if (other) reason = why_host_only(group.method, group.options);
+      }
       if (!reason.empty()) return reason;
       if (!opened) opened = std::make_shared<Gpu>(place);
       OptimizerOptions on_gpu = options;

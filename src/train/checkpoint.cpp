@@ -15,6 +15,7 @@
 #include "train/hex.h"
 #include "train/io/mapped_file.h"
 #include "train/io/safetensors.h"
+#include "train/settings/groups.h"
 
 namespace pride::train {
 namespace fs = std::filesystem;
@@ -22,11 +23,25 @@ namespace {
 
 constexpr const char* kPersonalState = "personal.safetensors";
 
+// "embeddings,vectors: adamw; ...": numbers and options may change, or the state refuses them.
+std::string methods_of_groups(const TrainOptions& options) {
+  std::string text;
+  for (const GroupChoice& choice : parse_groups(options.groups)) {
+    text += text.empty() ? "" : "; ";
+    for (const std::string& word : choice.words) {
+      text += (word == choice.words.front() ? "" : ",") + word;
+    }
+    text += ": " + choice.group.method;
+  }
+  return text;
+}
+
 // settings on which step counter, data order and schedule depend
 nlohmann::json facts_of(const TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   return {{"world", plan.world},
           {"method", o.method},
+          {"groups", methods_of_groups(o)},
           {"task", plan.task->name()},
           {"seed", o.seed},
           {"batch", o.batch},
@@ -301,7 +316,7 @@ Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& k
   const std::string& local = plan.options.resume_local;
   const nlohmann::json wanted = facts_of(plan);
   // of runs whose checkpoints do not say
-  const nlohmann::json unsaid = {{"personal", ""}, {"participation", 1}};
+  const nlohmann::json unsaid = {{"groups", ""}, {"personal", ""}, {"participation", 1}};
   for (const auto& [key, value] : wanted.items()) {
     const nlohmann::json was = saved.value(key, unsaid.value(key, nlohmann::json()));
     const bool other_world = key == "world" && was.is_number_integer() && was >= 1 && was <= 65535;

@@ -18,6 +18,7 @@
 #include "pride/train/trainer.h"
 #include "train/facts_json.h"
 #include "train/process.h"
+#include "train/settings/groups.h"
 #include "train/settings/settings.h"
 #include "train/text/utf8.h"
 #include "train/torch_errors.h"
@@ -32,13 +33,7 @@ OptimizerOptions optimizer_options(const TrainOptions& o) {
   OptimizerOptions options;
   options.method = o.method;
   options.options = parse_method_options(o.method_options);
-  ParamGroup decayed{
-      .lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
-  options.groups = {decayed};
-  if (!o.decay_all) {
-    decayed.weight_decay = 0.0;
-    options.groups.push_back(decayed);
-  }
+  options.groups = groups_of(o);
   options.non_finite = o.non_finite == "skip" ? NonFinitePolicy::kSkip : NonFinitePolicy::kRaise;
   const auto from_size =
       static_cast<std::int64_t>(o.bucket_mb.value_or(kBucketMb) * 0x1p20 / sizeof(float));
@@ -58,23 +53,41 @@ std::int64_t planned_steps(const TrainOptions& o, double steps_per_epoch) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(steps));
 }
 
-void fill_freeze_steps(const MethodInfo& method, TrainPlan& plan) {
-  const auto steps = default_freeze_steps(method, plan.optimizer, plan.steps);
-  if (!steps) return;
-  plan.optimizer.options[kFreezeSteps] = std::to_string(*steps);
-  plan.notes.push_back(concat(method.name, ": ", kFreezeSteps, "=", *steps, ", 20 % of ",
-                              plan.steps, " steps; --method-opt ", kFreezeSteps,
-                              "=N sets another number"));
+// Adds the line unless it is the last one: both groups of a method have the same.
+void note_once(TrainPlan& plan, const std::string& text) {
+  if (plan.notes.empty() || plan.notes.back() != text) plan.notes.push_back(text);
+}
+
+void fill_freeze_steps(TrainPlan& plan) {
+  const auto fill = [&](const std::string& method, auto& options, const char* flag) {
+    const auto steps = default_freeze_steps(method_info(method, plan.world), options, plan.steps);
+    if (!steps) return;
+    options[kFreezeSteps] = std::to_string(*steps);
+    note_once(plan, concat(method, ": ", kFreezeSteps, "=", *steps, ", 20 % of ", plan.steps,
+                           " steps; ", flag, " ", kFreezeSteps, "=N sets another number"));
+  };
+  fill(plan.options.method, plan.optimizer.options, "--method-opt");
+  for (ParamGroup& group : plan.optimizer.groups) {
+    if (!group.method.empty()) fill(group.method, group.options, "in --groups");
+  }
 }
 
 // Steps of signs and of Adam are as large as the rate, so these methods take the model's scale.
-void fill_rate(const MethodInfo& method, TrainPlan& plan) {
+void fill_rates(TrainPlan& plan) {
   constexpr double kLargestOfSuchMethods = 1e-3;
-  const double scale = method.default_lr <= kLargestOfSuchMethods ? plan.task->model().lr_scale : 1;
-  plan.peak_lr = plan.options.lr.value_or(scale * method.default_lr);
-  if (plan.options.lr || scale == 1) return;
-  plan.notes.push_back(concat("--lr ", plan.peak_lr, ": ", scale, " times the default of ",
-                              method.name, ", for a model as small as ", plan.task->model().name));
+  const ModelMaker& model = plan.task->model();
+  for (ParamGroup& group : plan.optimizer.groups) {
+    const bool own = !group.method.empty();
+    const MethodInfo method = method_info(own ? group.method : plan.options.method, plan.world);
+    const double scale = method.default_lr <= kLargestOfSuchMethods ? model.lr_scale : 1;
+    if (!group.lr && scale != 1) {
+      note_once(plan, concat(own ? "--groups lr=" : "--lr ", scale * method.default_lr, ": ", scale,
+                             " times the default of ", method.name, ", for a model as small as ",
+                             model.name));
+    }
+    group.lr = group.lr.value_or(scale * method.default_lr);
+  }
+  plan.peak_lr = *plan.optimizer.groups.front().lr;
 }
 
 void check_participation(const TrainOptions& o, int world, const TrainPlan& plan) {
@@ -144,21 +157,42 @@ std::string run_settings(const TrainPlan& plan) {
 
 }  // namespace
 
-Layout layout_of(const Model& model, bool decay_all) {
+std::vector<ParamGroup> groups_of(const TrainOptions& o) {
+  std::vector<ParamGroup> groups;
+  const auto add = [&](ParamGroup group) {
+    groups.push_back(group);
+    if (o.decay_all) return;
+    group.weight_decay = 0.0;
+    groups.push_back(std::move(group));
+  };
+  add({.lr = o.lr,
+       .beta1 = o.beta1,
+       .beta2 = o.beta2,
+       .eps = o.eps,
+       .weight_decay = o.weight_decay});
+  for (GroupChoice& choice : parse_groups(o.groups)) add(std::move(choice.group));
+  return groups;
+}
+
+Layout layout_of(const Model& model, const TrainOptions& options) {
   std::vector<TensorSpec> specs;
   for (const ModelParameter& p : model.parameters()) {
-    specs.push_back(
-        {.name = p.name, .shape = p.tensor.sizes().vec(), .group = group_of(p.decay, decay_all)});
+    specs.push_back({.name = p.name, .shape = p.tensor.sizes().vec()});
+  }
+  const auto entries = entries_of_tensors(options.groups, Layout(specs));
+  for (std::size_t t = 0; t < specs.size(); ++t) {
+    const bool decay = options.decay_all || model.parameters()[t].decay;
+    specs[t].group = entries[t] * (options.decay_all ? 1 : 2) + (decay ? 0 : 1);
   }
   return Layout(std::move(specs));
 }
 
 std::optional<std::int64_t> default_freeze_steps(const MethodInfo& method,
-                                                 const OptimizerOptions& given,
+                                                 const std::map<std::string, std::string>& given,
                                                  std::int64_t steps) {
   const auto is_it = [](const MethodOption& option) { return option.name == kFreezeSteps; };
   const bool declared = std::any_of(method.options.begin(), method.options.end(), is_it);
-  if (!declared || given.options.contains(kFreezeSteps)) return std::nullopt;
+  if (!declared || given.contains(kFreezeSteps)) return std::nullopt;
   return std::max<std::int64_t>(1, std::llround(0.2 * static_cast<double>(steps)));
 }
 
@@ -171,9 +205,11 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   check(plan.options);
   plan.world = world;
   plan.options.workers = world;
-  const MethodInfo method = method_info(options.method, world);
+  method_info(options.method, world);  // refuses an unknown method before the task loads its data
   plan.optimizer = optimizer_options(options);
   check_participation(options, world, plan);
+  PRIDE_CHECK(options.groups.empty() || options.coordinator.empty(),
+              "--groups with --coordinator: its workers train all tensors by one method");
   if (options.virtual_workers > 0) check_virtual_workers(options);
 
   plan.task = std::move(task);
@@ -184,7 +220,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   plan.notes = plan.task->notes();
   deal_data(plan);
   plan.options.task = plan.task->name();
-  fill_rate(method, plan);
+  fill_rates(plan);
   if (plan.options.batch == 0) {
     plan.options.batch = registered ? task_info(plan.options.task).default_batch : kBatch;
   }
@@ -196,7 +232,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   plan.steps_per_epoch =
       per_worker / static_cast<double>(plan.options.batch * plan.options.accumulate);
   plan.steps = planned_steps(options, plan.steps_per_epoch);
-  fill_freeze_steps(method, plan);
+  fill_freeze_steps(plan);
   plan.schedule = {.kind = schedule_kind(options.schedule),
                    .total_steps = plan.steps,
                    .warmup_steps = options.warmup,

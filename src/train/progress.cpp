@@ -121,6 +121,12 @@ class ProgressLine final : public Observer {
                 plan.task->model().name, " with ", start.n_parameters, " parameters, ", plan.steps,
                 " steps of ", plan.samples_per_step(), " samples, ",
                 bytes_text(static_cast<double>(start.cost.bytes())), " per step and worker"));
+    for (const SectionReport& s : start.sections) {
+      if (start.sections.size() > 1) {
+        note(concat(s.method, ": ", s.n_coords, " parameters, ", bytes_text(s.mean_cost.bytes()),
+                    " per step and worker"));
+      }
+    }
     for (const std::string& text : plan.notes) note(text);
     if (plan.options.out.empty()) {
       note("no --out: metrics and model are not saved");

@@ -44,10 +44,12 @@ RunOn run_on_of(const TrainOptions& options) {
   return options.run_on == "device" ? RunOn::kDevice : RunOn::kAuto;
 }
 
-std::vector<NamedParameter> named_parameters(const Model& model, bool decay_all) {
+std::vector<NamedParameter> named_parameters(const Model& model, const TrainOptions& options) {
   std::vector<NamedParameter> named;
-  for (const ModelParameter& p : model.parameters()) {
-    named.push_back({.name = p.name, .tensor = p.tensor, .group = group_of(p.decay, decay_all)});
+  const Layout layout = layout_of(model, options);
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    const ModelParameter& p = model.parameters()[t];
+    named.push_back({.name = p.name, .tensor = p.tensor, .group = layout.tensors()[t].spec.group});
   }
   return named;
 }

@@ -29,8 +29,8 @@ std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& devic
 // The value of --run-on.
 RunOn run_on_of(const TrainOptions& options);
 
-// The arguments of ModuleTensors; groups by group_of().
-std::vector<NamedParameter> named_parameters(const Model& model, bool decay_all);
+// The arguments of ModuleTensors; groups by layout_of().
+std::vector<NamedParameter> named_parameters(const Model& model, const TrainOptions& options = {});
 
 // 2-norm of all tensors together, summed in double in one fixed order. REQUIRES: host memory.
 double norm(std::span<const ConstTensor> tensors);

@@ -59,22 +59,45 @@ nlohmann::ordered_json seconds_json(const StageTimes& s) {
   return json;
 }
 
-// the hyper-parameters in force, the method's defaults filled in
-nlohmann::ordered_json method_json(const TrainPlan& plan) {
-  const MethodInfo info = method_info(plan.options.method, plan.world);
-  const ParamGroup& group = plan.optimizer.groups.front();
-  std::map<std::string, std::string> options = plan.optimizer.options;
-  for (const MethodOption& option : info.options) {
-    options.emplace(option.name, option.default_value);  // unless it was given
-  }
-  return {{"name", info.name},
-          {"title", info.title},
-          {"options", options},
-          {"lr", plan.peak_lr},
+// A group's values in force, with the peak rate and the method's defaults.
+nlohmann::ordered_json group_json(const ParamGroup& group, const MethodInfo& info) {
+  return {{"lr", group.lr.value_or(info.default_lr)},
           {"beta1", group.beta1.value_or(info.default_beta1)},
           {"beta2", group.beta2.value_or(info.default_beta2)},
           {"eps", group.eps.value_or(info.default_eps)},
           {"weight_decay", group.weight_decay.value_or(info.default_weight_decay)}};
+}
+
+nlohmann::ordered_json method_json(const TrainPlan& plan) {
+  const MethodInfo info = method_info(plan.options.method, plan.world);
+  std::map<std::string, std::string> options = plan.optimizer.options;
+  for (const MethodOption& option : info.options) {
+    options.emplace(option.name, option.default_value);  // unless it was given
+  }
+  nlohmann::ordered_json json = {{"name", info.name}, {"title", info.title}, {"options", options}};
+  json.update(group_json(plan.optimizer.groups.front(), info));
+  return json;
+}
+
+nlohmann::ordered_json sections_json(const TrainPlan& plan, const TrainResult& result) {
+  nlohmann::ordered_json sections = nlohmann::ordered_json::array();
+  for (const SectionReport& s : result.sections) {
+    const MethodInfo info = method_info(s.method, plan.world, s.options);
+    nlohmann::ordered_json groups = nlohmann::ordered_json::array();
+    for (const int g : s.groups) {
+      groups.push_back(group_json(plan.optimizer.groups[static_cast<std::size_t>(g)], info));
+    }
+    sections.push_back({{"method", s.method},
+                        {"options", s.options},
+                        {"groups", groups},
+                        {"parameters", s.n_coords},
+                        {"state_bytes", s.state},
+                        {"cost_up", s.mean_cost.bytes_up},
+                        {"cost_down", s.mean_cost.bytes_down},
+                        {"sent_last_step", s.bytes_sent},
+                        {"received_last_step", s.bytes_received}});
+  }
+  return sections;
 }
 
 nlohmann::ordered_json versions_json() {
@@ -241,7 +264,7 @@ std::string summary_json(const TrainPlan& plan, const TrainResult& result) {
   nlohmann::ordered_json seconds = seconds_json(result.seconds);
   seconds.update({{"total", result.total_s}, {"evaluation", result.evaluation_s}});
   const auto samples = static_cast<double>(plan.samples_per_step());
-  const nlohmann::ordered_json summary = {
+  nlohmann::ordered_json summary = {
       {"versions", versions_json()},
       {"settings", to_json(plan.options)},
       {"task", plan.task->name()},
@@ -272,6 +295,7 @@ std::string summary_json(const TrainPlan& plan, const TrainResult& result) {
       {"samples_per_s", samples / result.step_s()},
       {"final", to_json(result.metrics)},
       {"param_hash", hex16(result.param_hash)}};
+  if (result.sections.size() > 1) summary["sections"] = sections_json(plan, result);
   return summary.dump(2);
 }
 

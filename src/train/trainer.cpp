@@ -31,6 +31,15 @@ std::uint64_t state_floats(const Replica& optimizer) {
   return (use.state + use.masters) / sizeof(float);
 }
 
+// The section's tensors.
+Layout part_of(const Layout& all, const SectionReport& section) {
+  std::vector<TensorSpec> specs;
+  for (const TensorSlot& slot : all.tensors()) {
+    if (std::ranges::count(section.groups, slot.spec.group) > 0) specs.push_back(slot.spec);
+  }
+  return Layout(std::move(specs));
+}
+
 }  // namespace
 
 Worker::Worker(Communicator& comm, const TrainPlan& plan, const Observers& observers)
@@ -39,8 +48,8 @@ Worker::Worker(Communicator& comm, const TrainPlan& plan, const Observers& obser
       control_(comm.duplicate()),
       device_(device_of(plan.options, comm)),
       model_(make_model(plan, device_)),
-      tensors_(personal_last(named_parameters(*model_, plan.options.decay_all),
-                             plan.options.personal, n_personal_)),
+      tensors_(personal_last(named_parameters(*model_, plan.options), plan.options.personal,
+                             n_personal_)),
       feeds_(make_feeds(comm.rank())) {
   make_optimizer(comm);
   for (int i = 0; i < n_players(); ++i) {
@@ -151,8 +160,6 @@ void Worker::join() {
 
 void Worker::start() {
   RunStart& start = result_.start;
-  start.matrices =
-      matrices_of(plan_.options.method, tensors_.layout(), plan_.optimizer.options).text;
   const std::string& resume = plan_.options.resume;
   std::int64_t ahead = 0;
   tensors_.read([&](auto all) {
@@ -192,9 +199,16 @@ void Worker::start() {
       state_floats(*optimizer_) + (personal_ ? state_floats(personal_->optimizer()) : 0);
   start.cost = optimizer_->mean_cost(start.step);
   start.routes = optimizer_->routes();
-  if (const std::int64_t lost = lost_steps(plan_.options.method, optimizer_->layout(),
-                                           plan_.optimizer.options, plan_.steps);
-      lost > 0) {
+  start.sections = optimizer_->sections(start.step);
+  std::int64_t lost = 0;
+  for (const SectionReport& section : start.sections) {
+    const Layout part = part_of(optimizer_->layout(), section);
+    const Layout& named = personal_ ? tensors_.layout() : part;  // then there is one section
+    const std::string text = matrices_of(section.method, named, section.options).text;
+    start.matrices += (start.matrices.empty() || text.empty() ? "" : "\n") + text;
+    lost = std::max(lost, lost_steps(section.method, part, section.options, plan_.steps));
+  }
+  if (lost > 0) {
     start.notes.push_back(concat("workers exchange every ", optimizer_->method().period,
                                  " steps: the last ", lost, " of ", plan_.steps,
                                  " are never exchanged (with fragments: of one fragment)"));
@@ -304,6 +318,7 @@ void Worker::finish() {
                        hex16(all[0]), " on rank 0, ", hex16(all[r]), " on rank ", r));
   }
   result_.param_hash = hash;
+  result_.sections = optimizer_->sections(std::max<std::int64_t>(optimizer_->steps_done() - 1, 0));
   result_.total_s = seconds_since(began_);
   if (result_.steps_run > 0) result_.metrics.emplace_back("train_loss", last_loss_);
   if (lock_) {

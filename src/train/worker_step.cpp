@@ -20,9 +20,12 @@ using Clock = std::chrono::steady_clock;
 }  // namespace
 
 WorldStep Worker::take_step() {
-  const double lr = plan_.peak_lr * plan_.schedule.factor(optimizer_->steps_done());
-  for (int group = 0; group < optimizer_->layout().n_groups(); ++group)
-    optimizer_->set_group({.lr = lr}, group);
+  const double factor = plan_.schedule.factor(optimizer_->steps_done());
+  const double lr = plan_.peak_lr * factor;
+  for (int group = 0; group < optimizer_->layout().n_groups(); ++group) {
+    const ParamGroup& peak = plan_.optimizer.groups[static_cast<std::size_t>(group)];
+    optimizer_->set_group({.lr = *peak.lr * factor}, group);
+  }
   std::vector<RankStep> players(static_cast<std::size_t>(n_players()));
   RankStep& mine = players[0];
   const StepReport report = players_ ? step_players(players) : step(mine, lr);

@@ -75,7 +75,7 @@ TrainPlan dry_run(const TrainOptions& options, std::shared_ptr<const Task> task)
   TrainPlan plan = make_plan(options, options.workers, std::move(task));
   OptimizerOptions alike = plan.optimizer;
   alike.overlap = false;  // no threads needed for a check
-  Layout layout = layout_of(*plan.task->model().make(), options.decay_all);
+  Layout layout = layout_of(*plan.task->model().make(), options);
   if (options.virtual_workers > 0) {
     const VirtualWorkers workers(std::move(layout), alike, {options.virtual_workers});
   } else {

@@ -91,8 +91,8 @@ void add_train_flags(CLI::App& app, TrainOptions& options) {
 void add_workload_flags(CLI::App& app, TrainOptions& options) {
   const auto wanted = [](const Flag& flag) {
     static const std::vector<std::string> kNames = {
-        "sharding",      "seed",           "vote-weight", "batch",  "accumulate", "bucket-mb",
-        "bucket-coords", "loader-threads", "device",      "run-on", "dtype"};
+        "groups",    "sharding",      "seed",           "vote-weight", "batch",  "accumulate",
+        "bucket-mb", "bucket-coords", "loader-threads", "device",      "run-on", "dtype"};
     return flag.role == Role::kData || flag.role == Role::kTask ||
            std::ranges::count(kNames, flag.name) > 0;
   };

@@ -34,7 +34,7 @@ class StepRunner {
         plan_(make_plan(how.options, comm.size())),
         device_(device_of(plan_.options, comm)),
         model_(make_model(plan_, device_)),
-        tensors_(named_parameters(*model_, plan_.options.decay_all)) {
+        tensors_(named_parameters(*model_, plan_.options)) {
     Sampler sampler(plan_.task->n_samples(), plan_.task->labels(),
                     {.sharding = plan_.sharding,
                      .seed = plan_.options.seed,
@@ -163,7 +163,7 @@ std::vector<StepRow> bench_steps(Communicator& comm, const StepBench& how) {
 }
 
 Layout model_layout(const TrainOptions& options) {
-  return layout_of(*make_task(options)->model().make());
+  return layout_of(*make_task(options)->model().make(), options);
 }
 
 namespace {
@@ -173,30 +173,45 @@ namespace {
 constexpr double kSmallest = 1 << 20;
 constexpr double kCounted = 1e6;  // coordinates whose bytes are counted; more are extrapolated
 
-PlanMethod method_of(const TrainPlan& plan) {
-  return {plan.options.method, plan.optimizer.options};
-}
-
 // Bytes per step of the rank that sends most.
 double bytes_per_step(const PlanMethod& method, int world, double coords) {
   const double some = std::min(coords, kCounted);
   return bytes_of(method, world, some, static_cast<std::size_t>(some)) * (coords / some);
 }
 
-// Sets round_bytes of the measured network, if the method chooses routes by it. True if it does.
+// The methods of all groups.
+PlanMethod method_of(const OptimizerOptions& all) { return {all.method, all.options, all.groups}; }
+
+// Sets round_bytes of the measured network where a method chooses routes by it. True if one does.
 bool set_round_bytes(const NetworkModel& network, TrainPlan& plan) {
-  const std::size_t given = plan.optimizer.options.size();
-  plan.optimizer.options = on_network(method_of(plan), network, plan.world).options;
-  return plan.optimizer.options.size() > given;
+  OptimizerOptions& all = plan.optimizer;
+  PlanMethod chosen = on_network(method_of(all), network, plan.world);
+  const bool any = chosen.options != all.options ||
+                   !std::ranges::equal(chosen.groups, all.groups, {}, &ParamGroup::options,
+                                       &ParamGroup::options);
+  all.options = std::move(chosen.options);
+  all.groups = std::move(chosen.groups);
+  return any;
 }
 
-int best_number(const NetworkModel& network, const TrainPlan& plan, double coords) {
-  const PlanMethod method = method_of(plan);
-  const double bytes_s = bytes_per_step(method, plan.world, coords) / network.bytes_per_s;
+// Of all sections together; the slowest section's number of rounds.
+int best_number(const NetworkModel& network, const TrainPlan& plan, const Layout& layout) {
+  const auto coords = static_cast<double>(layout.flat_size());
+  const auto sections = sections_of(method_of(plan.optimizer), layout, plan.world);
+  double bytes_s = 0;
+  for (const PlanSection& s : sections) {
+    const auto own = static_cast<double>(s.tensors.flat_size());
+    bytes_s += bytes_per_step(s.method, plan.world, own) / network.bytes_per_s;
+  }
   const double round_s = network.latency_s + network.message_s * std::max(0, plan.world - 2);
   const auto number = [&](int rounds) { return buckets_for(bytes_s, rounds * round_s, coords); };
   const auto rounds_of = [&](double n) {
-    return route_of(method, plan.world, static_cast<std::size_t>(coords / n)).rounds;
+    int most = 0;
+    for (const PlanSection& s : sections) {
+      const auto bucket = std::min(static_cast<std::size_t>(coords / n), s.tensors.flat_size());
+      most = std::max(most, route_of(s.method, plan.world, bucket).rounds);
+    }
+    return most;
   };
   const int n = number(rounds_of(1));
   return number(rounds_of(n));  // buckets of that size may take another route
@@ -214,13 +229,13 @@ void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   if (o.bucket_mb || o.bucket_coords || comm.size() == 1 || comm.transport() == "threads") return;
   // includes the tensors' alignment; without it the rest would be an extra bucket
-  const Layout layout = layout_of(*plan.task->model().make(), o.decay_all);
+  const Layout layout = layout_of(*plan.task->model().make(), o);
   const auto coords = static_cast<double>(layout.flat_size());
   const NetworkFacts facts = measure_network(comm, kBriefly);
   NetworkModel network{facts.latency_s, facts.message_s, facts.goodput, facts.cpu_s_per_byte};
   comm.broadcast(std::as_writable_bytes(std::span(&network, 1)), 0);
   const bool chooses = set_round_bytes(network, plan);
-  const int n = best_number(network, plan, coords);
+  const int n = best_number(network, plan, layout);
   plan.optimizer.bucket_coords = static_cast<std::size_t>(std::ceil(coords / n));
   plan.notes.push_back(concat(n, n == 1 ? " bucket of " : " buckets of ",
                               grouped(static_cast<double>(plan.optimizer.bucket_coords)),
@@ -229,7 +244,7 @@ void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
                               " goodput; --bucket-mb sets another size"));
   if (!chooses) return;
   plan.notes.push_back(
-      concat("route by round_bytes=", plan.optimizer.options.at("round_bytes"),
+      concat("route by round_bytes=", round_bytes(network, plan.world),
              ", latency times goodput; --method-opt route=sharded|one-shot sets it"));
 }
 

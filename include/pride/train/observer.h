@@ -94,7 +94,9 @@ struct RunStart {
   std::uint64_t state_floats = 0;
   Cost cost;                          // per step
   std::map<std::string, int> routes;  // number of buckets per route; empty: one rank
-  std::string matrices;               // Matrices::text
+  std::string matrices;               // Matrices::text; a line for each section that has one
+  std::vector<SectionReport>
+      sections;  // with costs of the first step; one if all tensors have one method
 };
 
 // The result of a run.
@@ -105,7 +107,8 @@ struct TrainResult {
   std::vector<std::uint64_t> sent, received;  // bytes, by rank
   StageTimes seconds;                         // of the slowest rank of each step
   double total_s = 0, evaluation_s = 0;
-  Facts metrics;  // of the last evaluation, and train_loss of the last step
+  Facts metrics;                        // of the last evaluation, and train_loss of the last step
+  std::vector<SectionReport> sections;  // with costs and bytes of the last step
   std::uint64_t param_hash = 0;
 
   double step_s() const {

@@ -29,6 +29,7 @@ struct TrainOptions {
 
   std::string method = "dlion-vote";
   std::vector<std::string> method_options = {};  // "key=value"
+  std::string groups = {};  // tensors with another method, "WORDS: METHOD key=value; ..."
   std::optional<double> lr = {}, beta1 = {}, beta2 = {}, eps = {},
                         weight_decay = {};  // none: the method's
   bool decay_all = false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,9 +27,9 @@ struct TrainPlan {
   int shards = 1;  // parts of the data: one for each worker, or with a coordinator --shards
   std::int64_t steps = 0;
   double steps_per_epoch = 0;
-  double peak_lr = 0;
+  double peak_lr = 0;  // of --method
   Schedule schedule;
-  OptimizerOptions optimizer;
+  OptimizerOptions optimizer;                      // the groups' rates are their peaks
   std::shared_ptr<CoordinatorClient> coordinator;  // of options.coordinator, once it is connected
   std::string run_settings;                        // RunWorkerOptions::settings
   std::vector<std::string> notes;                  // defaults that a user should know, for the log
@@ -38,16 +39,20 @@ struct TrainPlan {
   }
 };
 
-// The index in `optimizer.groups` of a tensor, by whether the model decays it.
-constexpr int group_of(bool decay, bool decay_all) noexcept { return decay || decay_all ? 0 : 1; }
+// The parameter groups of a run: those of --method, then those of each entry of --groups. Of each
+// there is a group of decayed tensors, and unless options.decay_all one of tensors without decay.
+// Rates that are not given are empty. Throws InvalidArgument.
+std::vector<ParamGroup> groups_of(const TrainOptions& options);
 
-// The names, shapes and groups of the model's parameters.
-Layout layout_of(const Model& model, bool decay_all = false);
+// The names and shapes of the model's parameters, and their indices in groups_of(options). Throws
+// InvalidArgument if a word of --groups matches no tensor, or one of another entry.
+Layout layout_of(const Model& model, const TrainOptions& options = {});
 
 // The default of the option "freeze_steps", after which a method with dense first steps freezes its
-// second moment. Empty for other methods.
+// second moment. Empty for other methods, and if it is among the given options.
 std::optional<std::int64_t> default_freeze_steps(const MethodInfo& method,
-                                                 const OptimizerOptions& given, std::int64_t steps);
+                                                 const std::map<std::string, std::string>& given,
+                                                 std::int64_t steps);
 
 // Checks the options and fills in the defaults. Without `task` it makes options.task, which loads
 // its data. Throws InvalidArgument, DataError.

@@ -6,6 +6,7 @@
 
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "train/settings/groups.h"
 #include "train/settings/settings.h"
 
 namespace pride::train {
@@ -139,6 +140,13 @@ std::vector<Flag> method_flags() {
       own("method-opt", &O::method_options,
           "An option of the method, as key=value; may be repeated. `pride methods --method NAME` "
           "lists them"),
+      method("groups", &O::groups, Role::kMethod,
+             "Tensors with another method: 'WORDS: METHOD [KEY=VALUE]...', several separated by "
+             "';', as in 'embeddings,vectors: adamw lr=3e-3'. WORDS are patterns of names, or "
+             "vectors (norms and biases), embeddings, first, last. A KEY is lr, beta1, beta2, eps, "
+             "weight-decay or an option of METHOD; defaults are METHOD's. --schedule scales all "
+             "rates. Not with --coordinator",
+             {.wrong = wrong_groups}),
       own("lr", &O::lr, "Peak learning rate. Default: the method's, larger for small models"),
       own("beta1", &O::beta1, "Default: the method's"),
       own("beta2", &O::beta2, "Default: the method's"),

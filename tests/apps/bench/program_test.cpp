@@ -325,6 +325,21 @@ TEST(PlanProgram, MeasuresOneRankForANetworkOnPaperAndSaysWhatItMeasured) {
       pride(model + "--workers 16 --bandwidth 100Mbps --latency 1ms --methods lion").out;
   expect_contains(shared, "Forward and backward were measured on 16 ranks that share ");
 }
+
+TEST(PlanProgram, AddsUpTheBytesOfGroups) {
+  const std::string model =
+      "plan --task lm --layers 1 --heads 2 --width 32 --backward 1ms --bandwidth 1Gbit "
+      "--latency 50us --seconds 0.01 --methods dlion-vote,lion --json ";
+  const auto bytes = [&](const std::string& groups) {
+    return row_of(json::parse(pride(model + groups).out), "dlion-vote")["bytes_sent"].get<double>();
+  };
+  const double all = bytes("");
+  // of 4 workers, one sends 3/4 of the gradients and of the means: 2 vectors of a last norm
+  EXPECT_NEAR(bytes("--groups 'ln_f.*: adamw'") - all, 2 * 32 * (2 * 3 / 4.0 * 4), 200);
+  EXPECT_EQ(pride(model + "--groups 'ln_g.*: adamw'").code, 2);
+  expect_contains(pride("plan --params 1000 --backward 1s --groups 'ln_f.*: adamw'").err,
+                  "--groups with --params");
+}
 #endif
 
 TEST(PlanProgram, RefusesHalfAPlan) {

@@ -89,6 +89,9 @@ TEST(DeviceRuns, HaveTheBitsOfTheHost) {
     expect_same(run_of(method), method);
   }
   for (const char* method : {"local-vote", "diloco"}) expect_same(run_of(method, {"h=2"}), method);
+  TrainOptions groups = run_of("dlion-vote");
+  groups.groups = "head.*: adamw lr=0.02";
+  expect_same(groups, "two methods");
   TrainOptions narrow = run_of("dlion-vote");
   narrow.dtype = "bfloat16";
   expect_same(narrow, "bfloat16");
@@ -155,6 +158,9 @@ TEST(DeviceRuns, SayWhyTheMethodIsOnTheHost) {
     expect_error<InvalidArgument>([&] { ran(options, "device"); }, {why});
   }
   EXPECT_TRUE(has_note(ran(run_of("lion"), "auto").result, kOnTheGpu));
+  TrainOptions groups = run_of("lion");
+  groups.groups = "head.*: dgc";
+  EXPECT_TRUE(has_note(ran(groups, "auto").result, "where the method runs: dgc has no kernels"));
 }
 
 // Without a GPU there is nothing to say, and --run-on device is refused.

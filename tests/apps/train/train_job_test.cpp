@@ -32,6 +32,13 @@ TEST_F(Train, GivesTheSameBitsOverC10d) {
   expect_same(job, "c10d", summary({"--steps", "4"}));
 }
 
+TEST_F(Train, GivesTheSameBitsOfGroupsOverC10d) {
+  const Arguments run = {"--steps", "4", "--groups", "embeddings,vectors: adamw"};
+  const json job = json_of(run_shell(launch(3, tiny(plus(run, {"--json"})))));
+  expect_same(job, "c10d", summary(plus(run, {"--workers", "3"})));
+  EXPECT_EQ(job["sections"].size(), 2U);
+}
+
 TEST_F(Train, TakesATorchrunThatSrunStartedForTorchrun) {
   const std::string job = launch(2, tiny({"--steps", "1", "--json"}));
   EXPECT_EQ(json_of(run_shell("PMIX_RANK=0 TORCHELASTIC_RUN_ID=1 " + job))["transport"], "c10d");
@@ -90,6 +97,13 @@ std::string mpiexec(int n, const Arguments& arguments) {
 TEST_F(Train, GivesTheSameBitsUnderMpi) {
   const json job = json_of(run_shell(mpiexec(4, tiny({"--steps", "4", "--json"}))));
   expect_same(job, "mpi", summary({"--steps", "4"}));
+}
+
+TEST_F(Train, GivesTheSameBitsOfGroupsUnderMpi) {
+  const Arguments run = {"--steps", "4", "--groups", "embeddings,vectors: adamw"};
+  const json job = json_of(run_shell(mpiexec(3, tiny(plus(run, {"--json"})))));
+  expect_same(job, "mpi", summary(plus(run, {"--workers", "3"})));
+  EXPECT_EQ(job["sections"].size(), 2U);
 }
 
 TEST_F(Train, ChoosesTheBucketsFromTheNetworkBetweenProcesses) {

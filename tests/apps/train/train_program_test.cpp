@@ -211,6 +211,20 @@ TEST_F(Train, SaysOfALineOfProgressWhatItsBytesAre) {
   expect_contains(outcome.err, {"step 1/1  loss ", "B/s sent  0:00 left"});
 }
 
+TEST_F(Train, SaysWhatEachMethodOfGroupsSends) {
+  const Arguments run = words("--data ", path("text"), " --layers 1 --heads 1 --width 8 ",
+                              "--context 16 --batch 2 --workers 2 --steps 2 --method dlion-muon");
+  const Outcome outcome =
+      train(plus(run, {"--groups", "embeddings: adamw lr=3e-3; vectors: lion dense=bf16"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  // matrices of attention 8 x 24, 8 x 8 and of feed-forward 8 x 32, 32 x 8; 256 + 16 rows of 8
+  expect_contains(outcome.err, {"dlion-muon: 768 parameters, ", "adamw: 2176 parameters, ",
+                                "dlion-muon: matrices: h.0.attn.c_proj.weight"});
+  expect_contains(outcome.out, {"| method ", "| dlion-muon ", "| adamw ", "| lion ", "param_hash"});
+  const Outcome plain = train(run);
+  EXPECT_EQ(plain.out.find("| method "), std::string::npos) << plain.out;
+}
+
 TEST_F(Train, StopsTogetherOnAnInterrupt) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);

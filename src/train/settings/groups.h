@@ -1,0 +1,31 @@
+// --groups: tensors with a method of their own.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "pride/layout.h"
+#include "pride/replica.h"
+
+namespace pride::train {
+
+// One entry of --groups.
+struct GroupChoice {
+  std::vector<std::string> words;  // items of choose_tensors()
+  ParamGroup group = {};           // with its method
+};
+
+// "WORDS: METHOD KEY=VALUE ...", several entries separated by ';'. None if the text is empty.
+// Throws InvalidArgument, naming the entry, on another form, an unknown method or key, or a value
+// that is no number. The optimizer checks other limits.
+std::vector<GroupChoice> parse_groups(const std::string& text);
+
+// Empty, or the error of the flag's value.
+std::string wrong_groups(const std::string& text);
+
+// For each tensor the entry that takes it, from 1; 0: none. Throws InvalidArgument on a word that
+// takes no tensor, or one of another entry, and if no tensor is left.
+std::vector<int> entries_of_tensors(const std::string& text, const Layout& layout);
+
+}  // namespace pride::train
