@@ -1,22 +1,15 @@
 # Scale and overflow flag (found_inf) of a GradScaler.
 # SPDX-License-Identifier: Apache-2.0
-import functools
-
 import torch
 import torch.distributed as dist
 
+from ._groups import info_of
 from ._tensors import local
 from .errors import InvalidArgument
-from .methods import method_info
 
 # found_inf in a rank's row of a step. 0: no scaler; FOUND, NOT_FOUND: read on the host; IN_FRAMES:
 # frames carry it.
 FOUND, IN_FRAMES, NOT_FOUND = 1, 2, 3
-
-
-@functools.lru_cache(maxsize=None)
-def _has_local_steps(method):
-    return "h" in method_info(method).options
 
 
 def _factor_of(scale):
@@ -40,7 +33,7 @@ class Amp:
         self.used = scaler is not None or self._found is not None
         self.in_frames = self._found is not None and scaler is None and not (
             optimizer._ranks.nodes or optimizer._settings["coordinator"] or
-            _has_local_steps(optimizer._settings["method"]))
+            any("h" in info_of(name).options for name, *_ in optimizer._methods()))
         self.is_read = self.used and not self.in_frames  # on the host, before the step
         self.scale = None   # the factor on gradients, if it was read;
         self.factor = None  # otherwise a tensor of one value with it

@@ -3,28 +3,28 @@
 import torch
 import torch.distributed as dist
 
+from ._groups import method_of
 from ._tensors import is_sharded, local
 from .errors import InvalidArgument
 
 
-def deal_out(slots, settings):
+def deal_out(slots, settings, groups):
     """Returns (slots of this rank, Assemblies). If the method needs whole matrices, one rank of the
     mesh holds each sharded tensor of two dimensions or more; the others have no slot for it."""
-    options = settings["options"]
     meshes = {}
-    if "muon" in settings["method"] or options.get("local") == "muon":
-        for slot in slots:
-            p = slot.param
-            if is_sharded(p) and p.ndim >= 2 and p.device_mesh.size() > 1:
-                mesh = p.device_mesh
-                if mesh.ndim > 1:
-                    raise InvalidArgument(
-                        f"pride: {slot.name} is sharded over a mesh of {mesh.ndim} dimensions; "
-                        f"method {settings['method']} takes one")
-                meshes.setdefault(tuple(mesh.mesh.tolist()), []).append(slot)
-    if meshes and options.get("matrix_scale") == "fan-in":
-        raise InvalidArgument("pride: matrix_scale=fan-in of sharded matrices: no rank has all of "
-                              "them; use rms or none")
+    for slot in slots:
+        p, (method, options) = slot.param, method_of(settings, groups[slot.group])
+        if not (is_sharded(p) and p.ndim >= 2 and p.device_mesh.size() > 1 and (
+                "muon" in method or options.get("local") == "muon")):
+            continue
+        mesh = p.device_mesh
+        if mesh.ndim > 1:
+            raise InvalidArgument(f"pride: {slot.name} is sharded over a mesh of {mesh.ndim} "
+                                  f"dimensions; method {method} takes one")
+        if options.get("matrix_scale") == "fan-in":
+            raise InvalidArgument("pride: matrix_scale=fan-in of sharded matrices: no rank has all "
+                                  "of them; use rms or none")
+        meshes.setdefault(tuple(mesh.mesh.tolist()), []).append(slot)
     assemblies = [Assembly(of_mesh) for of_mesh in meshes.values()]
     elsewhere = {id(slot) for assembly in assemblies for slot in assembly.elsewhere}
     return [slot for slot in slots if id(slot) not in elsewhere], assemblies

@@ -15,9 +15,9 @@ def keep_common(optimizer, model):
     gets these."""
     if library.lib.pride_optimizer_period(optimizer._handle) <= 1 or optimizer._between is not None:
         return
-    delay = optimizer._settings["options"].get("delay", 0)
+    delay = max(int(options.get("delay", 0)) for _, options, _ in optimizer._methods())
     problem = ("virtual_workers" if optimizer._n_workers else
-               f"option delay={delay}, for which every step would wait" if int(delay) else None)
+               f"option delay={delay}, for which every step would wait" if delay else None)
     if problem:
         raise InvalidArgument(f"pride: local steps with {problem}: the model has the common parameters "
                               "between steps here; use pride.Optimizer in a loop of your own")

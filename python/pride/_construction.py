@@ -4,6 +4,7 @@ import atexit
 import collections
 import copy
 import ctypes as c
+import functools
 import os
 import socket
 import threading
@@ -14,14 +15,13 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
-from . import _hooks, _load
+from . import _groups, _hooks, _load
 from . import _library as library
-from . import _units
 from ._assembled import deal_out
 from ._device import HOST, place_of, place_with_memory
 from ._hashes import digest, hash_as_float32
 from ._state import ABOUT, stepped
-from ._steps import CHECKED_STEPS, Steps, info_of
+from ._steps import CHECKED_STEPS, Steps
 from ._tensors import Slot, Table, aligned, check_memory, check_parameter, check_shards, parts_of
 from ._views import Views
 from ._virtual import VirtualWorkers
@@ -33,7 +33,7 @@ from ._network import report_network
 from ._native_step import NativeStep
 from ._parts import SumOfParts
 from ._world import Coordinated, World, listed, make_world
-from .errors import InvalidArgument, duration, flag, of_type, text
+from .errors import InvalidArgument, duration, of_type, text
 
 
 @library.NOTICE
@@ -64,8 +64,8 @@ class Construction(VirtualWorkers, Steps):
         self._handed_workers = set()  # virtual workers whose gradients libpride has
         self._bucket_size = None      # that of all ranks; the setting is what this one gave
         self._sent_groups = None
-        self._views = Views(self._settings["method"], self._ranks)
-        self._built = None            # ids of the parameters, by group
+        self._views = Views(self._ranks)
+        self._built = self._fixed = None  # by group: ids of the parameters; keys that cannot change
         self._assemblies = []         # for sharded matrices that the method needs whole
         self._shard_groups = []       # process groups over which parameters are sharded
         self._model = None            # a weak reference, if the caller named it
@@ -144,30 +144,27 @@ class Construction(VirtualWorkers, Steps):
             if count > 1:
                 raise InvalidArgument(f"pride: two parameters are named '{name}'")
         check_memory(self._slots + slots)
-        self._matrices.choose(self._slots, slots, self._settings, self.param_groups, self._is_named)
+        methods = self._methods()
+        self._matrices.choose(self._slots, slots, methods, self.param_groups, self._is_named)
         self._shard_groups = check_shards(self._slots + slots, self._settings, self._ranks.world)
         if self._ranks.nodes and self._slots:
             raise InvalidArgument("pride: add_param_group() with node_group: make a new optimizer")
-        slots = self._ranks.nodes.deal_out(slots) if self._ranks.nodes else slots
-        slots, assemblies = deal_out(slots, self._settings)
+        slots = self._ranks.nodes.deal_out(slots, methods) if self._ranks.nodes else slots
+        slots, assemblies = deal_out(slots, self._settings, self.param_groups)
         if self._slots and assemblies:
             raise InvalidArgument("pride: add_param_group() of sharded matrices, with a method that "
                                   "needs them whole: make a new optimizer")
         self._assemblies += assemblies
         # later groups run where the first ones do
         place = self._slots[0].place if self._slots else place_of(
-            [slot.tensor for slot in slots], self._settings)
+            [slot.tensor for slot in slots], self._settings, methods)
         for slot in slots:
             slot.place = place
         return slots
 
-    def _check_maximize(self):
-        _units.check_keys(self)
-        if len({flag(f"maximize of group {g}", group["maximize"]) for g, group in enumerate(self.param_groups)}) > 1:
-            raise InvalidArgument("pride: maximize differs between groups")
-
-    def _first_rate(self, values):
-        return max(values.lr, info_of(self._settings["method"]).lr)
+    def _append(self, group):
+        _groups.append(functools.partial(torch.optim.Optimizer.add_param_group, self),
+                       self._settings, group, len(self.param_groups), self.defaults)
 
     def _warn_once(self, text, key):
         if key not in self._warned and self._ranks.world.rank == 0:
@@ -215,9 +212,10 @@ class Construction(VirtualWorkers, Steps):
             made["slots"] = slots
             made["groups"] = [self._group_values(g, i) for i, g in enumerate(self.param_groups)]
             made["layout"] = library.make_layout(*parts_of(slots))
-            place = place_with_memory(slots[0].place, made["layout"], slots,
-                                      {**s, "bucket_size": s["bucket_size"] or bucket_size(
-                                          slots[0].place)})
+            made["own"] = [_groups.with_method(*pair) for pair in zip(made["groups"], self.param_groups)]
+            place = place_with_memory(
+                slots[0].place, made["layout"], slots, s, made["own"],
+                s["bucket_size"] or bucket_size(slots[0].place), self._methods())
             for slot in slots:
                 slot.place = place
             made["bucket_size"] = bucket_size(place)
@@ -225,7 +223,8 @@ class Construction(VirtualWorkers, Steps):
         compared = ("overlap", "lanes", "on_non_finite", "equal_gradients")
         rows = self._ranks.agree("construct", prepare, lambda: [
             *(digest(repr(s[k]).encode()) for k in (*compared, "vote_weight")),
-            self._ranks.nodes.digest_of(s) if self._ranks.nodes else 0, s["bucket_size"] or 0,
+            self._ranks.nodes.digest_of(s["seed"], self._methods()) if self._ranks.nodes else 0,
+            s["bucket_size"] or 0,
             made["bucket_size"]])
         for column, name in enumerate(compared):
             self._ranks.same(rows, column, f"argument '{name}'")
@@ -238,7 +237,7 @@ class Construction(VirtualWorkers, Steps):
                        self._ranks.node_of)
         nodes = s["node_of_rank"]
         options = library.make_options(
-            s["method"], s["options"], made["groups"],
+            s["method"], s["options"], made["own"],
             bucket_coords=self._bucket_size, seed=s["seed"], vote_weight=int(s["vote_weight"]),
             virtual_workers=self._n_workers,
             overlap=int(s["lanes"] > 0),
@@ -265,7 +264,7 @@ class Construction(VirtualWorkers, Steps):
         if self._ranks.nodes:
             self._ranks.nodes.follow(self._handle, self._slots[0].place)
         self._sent_groups = list(map(bytes, made["groups"]))
-        self._first_rates = [self._first_rate(values) for values in made["groups"]]
+        self._first_rates = list(map(self._first_rate, self.param_groups, made["groups"]))
         self.param_groups[0].setdefault(ABOUT)  # torch's flattened states keep only known entries
         if take is not None:  # no copy
             self._matrices.say(self._ranks.world)
@@ -302,17 +301,14 @@ class Construction(VirtualWorkers, Steps):
         """Passes the parameters' addresses to libpride and makes the views of the state."""
         self._slots = self._slots + new
         self._frozen = None
-        offset, n = c.c_uint64(), c.c_uint64()
-        for i, slot in enumerate(self._slots):
-            library.call("pride_layout_slot", self._layout, i, c.byref(offset), c.byref(n))
-            slot.offset = offset.value
         self._table = Table(self._handle, self._slots, self._assemblies, self._ranks.nodes)
         self._table.fill()
         self._hooks.follow(self._of_node())
         if self._settings["overlap"] and self._ranks.world.size > 1:
             self._hooks.watch(new, len(self._slots) - len(new), self._gradient_complete)
         self._built = self._members()
-        self._views.make(self.state, self._slots, self._of_node(), self._handle, self._layout)
+        self._fixed = list(map(_groups.fixed_of, self.param_groups))
+        self._views.make(self.state, self._slots, self._of_node(), self._handle, self._methods())
         stepped(self)
 
     def _check_start(self):

@@ -6,13 +6,14 @@ import warnings
 import torch
 
 from . import _library as library
+from ._groups import names_of
 from ._memory import floats_at
 from .errors import Error, InvalidArgument, OutOfMemory, check_one_of
 
 RUN_ON = ("auto", "host", "device")
 _KEPT = {}  # devices by number: one for all optimizers of a process
 _WARNED = set()  # texts
-_CHOSEN = {}  # (method, why it runs on the host): the choices of this process, in their order
+_CHOSEN = {}  # (methods, why they run on the host): the choices of this process, in their order
 
 
 def _readable(dtype):
@@ -174,8 +175,8 @@ def gpu_of(tensors):
     return device if device is not None and device.type == "cuda" else None
 
 
-def place_of(tensors, settings):
-    """The place where the method runs. run_on "auto": the parameters' GPU, if the method has
+def place_of(tensors, settings, methods):
+    """The place where the methods run. run_on "auto": the parameters' GPU, if all of them have
     kernels for it. If that GPU cannot be used (driver, NVRTC, a kernel's bits, memory), the host,
     with a warning."""
     run_on = settings.get("run_on", "auto")
@@ -184,26 +185,27 @@ def place_of(tensors, settings):
     if gpu is None:
         reason = "the parameters do not lie on one GPU"
     else:
-        reason = library.why_host_only(settings["method"], settings["options"])
+        reasons = (library.why_host_only(method, options) for method, options, _ in methods)
+        reason = next(filter(None, reasons), "")
     if run_on == "device" and reason:
         raise InvalidArgument(f"pride: run_on = 'device': {reason}")
     if reason:
-        _note(settings, "run_on = 'host'" if run_on == "host" else reason)
+        _note(methods, "run_on = 'host'" if run_on == "host" else reason)
         return HOST
     try:
         if gpu.index not in _KEPT:
             _KEPT[gpu.index] = Device(gpu)
         return _KEPT[gpu.index]
     except (InvalidArgument, OutOfMemory) as error:
-        return _host_instead(settings, error)
+        return _host_instead(settings, methods, error)
 
 
-def place_with_memory(place, layout, slots, settings):
+def place_with_memory(place, layout, slots, settings, groups, bucket_size, methods):
     """The place, or the host instead of a GPU that cannot allocate this optimizer's memory."""
     if place is HOST:
         return HOST
     options = library.make_options(
-        settings["method"], settings["options"], bucket_coords=settings["bucket_size"],
+        settings["method"], settings["options"], groups, bucket_coords=bucket_size,
         virtual_workers=settings.get("virtual_workers") or 0)
     place.set_options(options)
     masters = sum(slot.n * (2 if slot.dtype == torch.bfloat16 else 4)
@@ -211,12 +213,12 @@ def place_with_memory(place, layout, slots, settings):
     try:
         library.call("pride_optimizer_check_memory", layout, c.byref(options), masters)
     except Error as error:
-        return _host_instead(settings, error)
-    _note(settings, "")
+        return _host_instead(settings, methods, error)
+    _note(methods, "")
     return place
 
 
-def _host_instead(settings, error):
+def _host_instead(settings, methods, error):
     """Raises the error where run_on = "device"; otherwise the host, with one warning."""
     if settings.get("run_on") == "device":
         raise error
@@ -224,12 +226,12 @@ def _host_instead(settings, error):
     if text not in _WARNED:
         _WARNED.add(text)
         warnings.warn(f"pride: gradients are copied to the host, where the method runs: {text}")
-    _note(settings, text)
+    _note(methods, text)
     return HOST
 
 
-def _note(settings, reason):
-    _CHOSEN[settings["method"], reason] = None
+def _note(methods, reason):
+    _CHOSEN[names_of(methods), reason] = None
 
 
 def device_report() -> str:
@@ -238,6 +240,6 @@ def device_report() -> str:
     GPUs."""
     text = c.c_char_p()
     library.call("pride_cuda_report", c.byref(text))
-    lines = [f"{method}: " + (f"on the host: {reason}" if reason else "on the GPU")
-             for method, reason in _CHOSEN]
+    lines = [f"{names}: " + (f"on the host: {reason}" if reason else "on the GPU")
+             for names, reason in _CHOSEN]
     return text.value.decode("utf-8", "replace") + "".join(line + "\n" for line in lines)

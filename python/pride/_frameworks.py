@@ -14,11 +14,10 @@ from . import _library as library
 from . import _units
 from ._between import keep_common
 from ._device import HOST
-from ._steps import betas_of
+from ._groups import betas_of, info_in, method_of
 from ._take_over import take
 from .errors import DataError, Error, InvalidArgument
 from .gradients import local_gradients
-from .methods import method_info
 from .optimizer import Optimizer
 
 _SAMPLE = 512  # coordinates of a tensor whose votes are compared
@@ -85,7 +84,7 @@ class Meter:
             raise InvalidArgument(f"pride: the optimizer is a {type(optimizer).__name__}, not one "
                                   "of pride's")
         self._optimizer, self._before, self._agreement = optimizer, [], None
-        if _votes(optimizer):
+        if any(_votes(optimizer, g) for g in range(len(optimizer.param_groups))):
             optimizer.register_step_pre_hook(self._read)
             optimizer.register_step_post_hook(self._compare)
 
@@ -105,7 +104,8 @@ class Meter:
     def _read(self, *_):
         """Parameters and momenta of the sample, before a step."""
         self._optimizer._views.follow(self._optimizer.state)
-        slots = sorted(((i, slot) for i, slot in enumerate(self._optimizer._slots) if slot.n),
+        slots = sorted(((i, slot) for i, slot in enumerate(self._optimizer._slots)
+                        if slot.n and _votes(self._optimizer, slot.group)),
                        key=lambda pair: -pair[1].n)[:_TENSORS]
         self._before = []
         for i, slot in slots:
@@ -122,8 +122,9 @@ class Meter:
             slot = optimizer._slots[i]
             if slot.grad is None:
                 continue
-            group = _units.in_method_units(optimizer.param_groups[slot.group])
-            beta = betas_of(method_info(optimizer._settings["method"]), group["betas"])[0]
+            group = optimizer.param_groups[slot.group]
+            info, group = info_in(optimizer._settings, group), _units.in_method_units(group)
+            beta = betas_of(info, group["betas"])[0]
             own = beta * m + (1 - beta) * optimizer._factor * _at(slot.grad, at)
             now = _values(optimizer, i, at)[0]
             step = p * (1 - group["lr"] * group["weight_decay"]) - now
@@ -133,9 +134,10 @@ class Meter:
         self._before, self._agreement = [], won / counted if counted else None
 
 
-def _votes(optimizer):
-    """True if ranks vote with the sign of a blend of momentum and gradient."""
-    return optimizer._settings["method"] in ("dlion-vote", "dlion-avg", "signum-vote", "signum-avg")
+def _votes(optimizer, group):
+    """True if ranks vote on the group with the sign of a blend of momentum and gradient."""
+    return method_of(optimizer._settings, optimizer.param_groups[group])[0] in (
+        "dlion-vote", "dlion-avg", "signum-vote", "signum-avg")
 
 
 def _at(tensor, index):

@@ -63,8 +63,6 @@ Array = _struct("Array", (_pointer, "data"), (_u64, "n"),
 Tensor = _struct("Tensor", (_string, "name"), (c.POINTER(_i64), "shape"), (_i32, "n_dims group"))
 Group = _struct("Group", (_double, "lr beta1 beta2 eps weight_decay"), (_string, "method"),
                 (c.POINTER(_string), "names values"), (_u64, "n_options"))
-StateBuffer = _struct("StateBuffer", (_string, "name"), (_pointer, "data"),
-                      (_i32, "kind dtype section reserved"))
 Matrices = _struct("Matrices", (c.POINTER(_pointer), "data"), (_u64, "n rows cols stride"),
                    (_i32, "iterations reserved"))
 ORTHOGONALISE = c.CFUNCTYPE(c.c_int, _pointer, c.POINTER(Matrices), _pointer, _pointer, _u64)
@@ -90,6 +88,11 @@ CoordinatorAddress = _struct(
 Round = _struct("Round", (_u32, "struct_size"), (_i32, "counted"), (_i64, "round replayed"),
                 (_i32, "voters took_parameters"), (_string, "why_not"))
 Cost = _struct("Cost", (_u64, "bytes_up bytes_down bytes_local"), (_i32, "exact bound"))
+Section = _struct("Section", (_u32, "struct_size"), (_i32, "index"), (_string, "method options"),
+                  (_u64, "n_coords state"), (Cost, "cost mean_cost"),
+                  (_u64, "bytes_sent bytes_received messages_sent"))
+StateBuffer = _struct("StateBuffer", (_string, "name"), (_pointer, "data"),
+                      (_i32, "kind dtype section reserved"))
 MemoryUse = _struct("MemoryUse", (_u32, "struct_size reserved"),
                     (_u64, "state masters frames scratch"))
 Method = _struct("Method", (_u32, "struct_size"), (_i32, "state_floats"),
@@ -134,9 +137,7 @@ _FUNCTIONS = {
     "pride_isa": (_string, []),
     "pride_layout_create_part": (None, [_tensor, _sizes, _u64, _out]),
     "pride_layout_set_matrices": (None, [_handle, c.POINTER(_i32), _u64]),
-    "pride_layout_flat_size": (_u64, [_handle]),
     "pride_layout_digest": (_u64, [_handle]),
-    "pride_layout_slot": (None, [_handle, _u64, _sizes, _sizes]),
     "pride_hash": (None, [_handle, _pointer, _sizes]),
     "pride_hash_tensors": (None, [_array, _u64, _sizes]),
     "pride_comm_create": (None, [c.POINTER(Transport), _out]),
@@ -191,6 +192,7 @@ _FUNCTIONS = {
     "pride_optimizer_period": (_i64, [_handle]),
     "pride_optimizer_to_common": (None, [_handle, _array]),
     "pride_optimizer_to_local": (None, [_handle, _array]),
+    "pride_optimizer_section": (None, [_handle, _i32, _i64, c.POINTER(Section)]),
     "pride_optimizer_state_buffer": (None, [_handle, _u64, c.POINTER(StateBuffer)]),
     "pride_optimizer_state_memory": (None, [_handle, _out]),
     "pride_optimizer_save": (None, [_handle, _out]),
@@ -349,18 +351,28 @@ def matrices_of(method, options, layout):
     return list(forms), text.value.decode()
 
 
+def texts_of(options):
+    """A method's own options, as libpride reads them."""
+    of_type("options", options, collections.abc.Mapping)
+    return {c_text("options", str(k).encode()): c_text(
+        f"options: {k}", (("no", "yes")[v] if isinstance(v, bool) else str(v)).encode())
+            for k, v in options.items()}
+
+
+def set_method(made, method, options):
+    """Writes a method and its own options to pride_options, or to a pride_group (None: none)."""
+    made.method = None if method is None else text("method", method)
+    texts = texts_of(options)
+    made.names = (c.c_char_p * len(texts))(*texts)
+    made.values = (c.c_char_p * len(texts))(*texts.values())
+    made.n_options = len(texts)
+
+
 def make_options(method, options, groups=(), **values):
     """pride_options; `options` are the method's own, `groups` a list of Group."""
     made = Options()
     lib.pride_options_init(c.byref(made), c.sizeof(Options))
-    made.method = text("method", method)
-    of_type("options", options, collections.abc.Mapping)
-    names = [c_text("options", str(k).encode()) for k in options]
-    texts = [c_text(f"options: {k}", (("no", "yes")[v] if isinstance(v, bool) else str(v)).encode())
-             for k, v in options.items()]
-    made.names = (c.c_char_p * len(names))(*names)
-    made.values = (c.c_char_p * len(texts))(*texts)
-    made.n_options = len(names)
+    set_method(made, method, options)
     if groups:
         made.groups = (Group * len(groups))(*groups)
         made.n_groups = len(groups)

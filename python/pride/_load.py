@@ -12,8 +12,9 @@ import torch
 from . import _library as library
 from ._device import HOST
 from ._hashes import digest, hash_of
-from ._state import (ABOUT, FORMAT, KIND_OF_MASTER, MASTER, buffers_in, held_in, is_private, key_of,
-                     kind_of, of_copy, packed_groups, state_dict, stepped)
+from ._groups import FIXED, method_of
+from ._state import (ABOUT, FORMAT, KIND_OF_MASTER, MASTER, Kinds, held_in, key_of, of_copy,
+                     packed_groups, state_dict, stepped)
 from ._tensors import shard_of
 from ._units import check_units
 from .errors import DataError, InvalidArgument, check_one_of
@@ -39,8 +40,8 @@ def load(optimizer, saved, local="keep", with_groups=True):
     def row():
         ranks, groups = made["ranks"], made["groups"]
         texts = next(iter(ranks.values()))[0]
-        values = [bytes(optimizer._group_values({**optimizer.defaults, **group}, g)) +
-                  bytes([bool(group.get("maximize"))]) for g, group in enumerate(groups)]
+        values = [bytes(_values_of(optimizer, group, g)) + bytes([bool(group.get("maximize"))])
+                  for g, group in enumerate(groups)]
         held = 0 if len(ranks) == _saved_world(ranks) and len(ranks) > 1 else min(ranks) + 1
         return [held, _saved_world(ranks), int(texts["step"]), _LOCAL[local],
                 digest(b"".join(values)), _shared_digest(optimizer, ranks)]
@@ -71,6 +72,13 @@ def load(optimizer, saved, local="keep", with_groups=True):
     stepped(optimizer)
     for hook in getattr(optimizer, "_optimizer_load_state_dict_post_hooks", {}).values():
         hook(optimizer)
+
+
+def _values_of(optimizer, group, g):
+    """A saved group's values, with what group g has beside them."""
+    ours = optimizer.param_groups[g]
+    return optimizer._group_values({**optimizer._defaults_of(ours), **{
+        key: ours[key] for key in FIXED if key in ours}, **group}, g)
 
 
 def _warn_of_casts(saved):
@@ -113,7 +121,8 @@ def _load_own(optimizer, ranks, local):
         raise InvalidArgument('pride: load_state_dict(local="average") needs the states of all '
                               "ranks on each: consolidate_state_dict() before the state is saved")
     if local == "reset":
-        tensors = {key: torch.zeros_like(t) if kind_of(texts, key[0]) == library.LOCAL else t
+        kinds = Kinds(texts).by_key(tensors, optimizer._slots)
+        tensors = {key: torch.zeros_like(t) if kinds[key] == library.LOCAL else t
                    for key, t in tensors.items()}
     optimizer._ranks.call("pride_optimizer_load", optimizer._handle,
                     _handle_of(optimizer, texts, tensors))
@@ -124,10 +133,9 @@ def _shared_digest(optimizer, ranks):
     texts, tensors = ranks[min(ranks)]
     own = ("rank", "layout", KIND_OF_MASTER)
     parts = [repr(sorted((k, v) for k, v in texts.items() if k not in own)).encode()]
-    for buffer in buffers_in(texts):
-        if kind_of(texts, buffer) == library.SHARED and buffer != MASTER:
-            parts.append(hash_of([tensors[buffer, slot.name] for slot in optimizer._slots])
-                         .to_bytes(8, "little"))
+    kinds = Kinds(texts).by_key(tensors, optimizer._slots)
+    shared = [key for key, kind in kinds.items() if kind == library.SHARED and key[0] != MASTER]
+    parts.append(hash_of([tensors[key] for key in shared]).to_bytes(8, "little"))
     return digest(b"".join(parts))
 
 
@@ -148,11 +156,15 @@ def _groups(optimizer, saved):
             raise ValueError("loaded state dict contains a parameter group that doesn't match the "
                              "size of optimizer's group")
     values = [{k: copy.deepcopy(v) for k, v in g.items()
-               if k not in ("params", "param_names", "matrix", ABOUT)} for g in groups]
-    for g, group in enumerate(values):
-        optimizer._group_values({**optimizer.defaults, **group}, g)
+               if k not in ("params", "param_names", *FIXED, ABOUT)} for g in groups]
+    for g, (group, theirs, ours) in enumerate(zip(values, groups, optimizer.param_groups)):
+        method = method_of(optimizer._settings, ours)[0]
+        if theirs.get("method") not in (None, method):
+            raise InvalidArgument(f"pride: load_state_dict: group {g} has the method "
+                                  f"{theirs['method']}, and here {method}")
+        _values_of(optimizer, group, g)
     if ABOUT in groups[0]:  # else _ranks() says that the state is not pride's
-        check_units(optimizer, values)
+        check_units(values, optimizer.param_groups)
     return values
 
 
@@ -171,13 +183,12 @@ def _ranks(optimizer, saved):
     ids = [i for group in saved["param_groups"] for i in group["params"]]
     state = {number: saved["state"].get(i) for number, i in enumerate(ids)}
     ranks = {}
-    for r, texts in _held(optimizer, state, _texts(about)).items():
+    for r, texts in _held(optimizer, state, _texts(about, len(saved["param_groups"]))).items():
         if any(slot.narrow() for slot in optimizer._slots):
             texts[KIND_OF_MASTER] = "shared"
         ranks[r] = texts, _tensors(optimizer, state, r, texts)
     cut, here = about.get("node_ranks", 1), len(optimizer._ranks.nodes.ranks) if optimizer._ranks.nodes else 1
-    if cut != here and any(kind_of(texts, name) == library.SERVER for texts, _ in ranks.values()
-                           for name in buffers_in(texts)):
+    if cut != here and any(Kinds(texts).has(library.SERVER) for texts, _ in ranks.values()):
         raise InvalidArgument(
             f"pride: load_state_dict: {texts['method']} has a state by buckets, for nodes "
             f"of {cut} rank(s); this run has nodes of {here}")
@@ -191,7 +202,7 @@ def _ranks(optimizer, saved):
 def _held(optimizer, state, texts):
     """The texts of the ranks whose own buffers the state has."""
     first, rank = next(iter(texts.values())), optimizer._ranks.voters.rank
-    if not is_private(first) and not optimizer._n_workers:  # each rank's state has all
+    if not Kinds(first).is_private() and not optimizer._n_workers:  # each rank's state has all
         one = rank if rank in texts and int(first["world"]) == optimizer._n_ranks() else min(texts)
         return {one: texts[one]}
     steps = {int(key[len("step.rank"):]): int(step)
@@ -209,7 +220,7 @@ def _held(optimizer, state, texts):
     return {r: each for r, each in texts.items() if r in of_now or not held}
 
 
-def _texts(about):
+def _texts(about, n_groups):
     """{rank: texts}, in the order of ranks, with all entries that are read here."""
     made = {}
     try:
@@ -221,14 +232,14 @@ def _texts(about):
                 raise ValueError("rank")
             if int(texts["step"]) < 0:
                 raise ValueError("step")
-            for name in buffers_in(texts):
-                kind_of(texts, name)
+            for g in range(n_groups):
+                Kinds(texts).of(g)
             for name in ("method", "options", "seed", "group starts"):
                 str(texts[name])
             made[int(r)] = texts
         if not made or len({texts["world"] for texts in made.values()}) != 1:
             raise ValueError("ranks")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"pride: load_state_dict: the entry '{ABOUT}' of the state is damaged "
                         f"({type(error).__name__}: {error})") from None
     return dict(sorted(made.items()))
@@ -237,12 +248,13 @@ def _texts(about):
 def _tensors(optimizer, state, rank, texts):
     """{(buffer, parameter): tensor}. If no master was saved, the parameter's present value is the
     master."""
-    index = packed_groups(optimizer)[0]
-    keys = [(buffer, key_of(buffer, kind_of(texts, buffer), rank)) for buffer in buffers_in(texts)]
+    index, kinds = packed_groups(optimizer)[0], Kinds(texts)
+    keys = [[(buffer, key_of(buffer, kind, rank)) for buffer, kind in kinds.of(g).items()]
+            for g in range(len(optimizer.param_groups))]
     made = {}
     for slot in optimizer._slots:
         i = index[id(slot.param)]
-        for buffer, key in keys:
+        for buffer, key in keys[slot.group]:
             if buffer != MASTER or (slot.narrow() and MASTER in state.get(i, {})):
                 values = _values(state, i, slot, key)
             elif slot.narrow():
@@ -296,7 +308,8 @@ def _of_one(optimizer, ranks, source, local):
     """States for all ranks of the saving run, made from the state of `source`, which all load."""
     texts, tensors = ranks[source]
     world, rank = int(texts["world"]), optimizer._ranks.voters.rank
-    own = {key: t for key, t in tensors.items() if kind_of(texts, key[0]) != library.SHARED}
+    kinds = Kinds(texts).by_key(tensors, optimizer._slots)
+    own = any(kind != library.SHARED for kind in kinds.values())
     if own and rank != source and local != "reset":
         warnings.warn(
             f"pride: rank {rank} loads the momentum of rank {source}: each rank has its own, "
@@ -306,7 +319,7 @@ def _of_one(optimizer, ranks, source, local):
     for r in range(world):
         mine = {}
         for key, values in tensors.items():
-            kind = kind_of(texts, key[0])
+            kind = kinds[key]
             lost = kind == library.SERVER and r != source
             reset = kind == library.LOCAL and local == "reset"
             mine[key] = torch.zeros_like(values) if lost or reset else values

@@ -20,19 +20,36 @@ class Matrices:
 
     def __init__(self):
         self._chosen = {}  # by id of a parameter, whether it is a matrix
-        self._flags = []   # "matrix" of each group
         self.text = ""     # a line for the log
         self.is_said = False
 
-    def choose(self, slots, new, settings, groups, is_named):
+    def choose(self, slots, new, methods, groups, is_named):
         """Decides for the new slots, beside the slots that the optimizer has."""
         flags = [group.get("matrix") for group in groups]
         for g, flag in enumerate(flags):
             if flag is not None and not isinstance(flag, bool):
                 raise InvalidArgument(f"pride: group {g}: matrix = {flag!r}, must be True or False")
+        chosen, texts = {}, []
+        for method, options, numbers in methods:
+            every = [slot for slot in slots + new if slot.group in numbers]
+            if not every:
+                continue
+            self._mark(set(new).intersection(every), flags, options, is_named)
+            layout = library.make_layout([
+                (slot.name, tuple(slot.param.shape), slot.group, slot.as_matrix) for slot in every])
+            forms, text = library.matrices_of(method, options, layout)
+            for slot, form in zip(every, forms):  # on this rank alone a word may name no tensor
+                slot.as_matrix = _as_matrix(form > 0) if text else library.BY_NAME
+                if text:
+                    chosen[id(slot.param)] = form > 0
+            texts += [text] if text else []
+        self._chosen, self.text = chosen, "; ".join(texts)
+
+    def _mark(self, slots, flags, options, is_named):
+        """What is known of slots before their method decides."""
         # words that the caller gives are about all names
-        by_type = "not_matrices" not in settings["options"]
-        for slot in new:
+        by_type = "not_matrices" not in options
+        for slot in slots:
             kind = flags[slot.group]
             if kind is None:
                 kind = self._chosen.get(id(slot.param))
@@ -40,26 +57,10 @@ class Matrices:
                 kind = _kind_of(slot.param)
             slot.as_matrix = (_as_matrix(kind) if kind is not None else library.BY_NAME
                               if is_named(slot.param) else library.UNNAMED)
-        every = slots + new
-        layout = library.make_layout([
-            (slot.name, tuple(slot.param.shape), slot.group, slot.as_matrix) for slot in every])
-        forms, self.text = library.matrices_of(settings["method"], settings["options"], layout)
-        for slot, form in zip(every, forms):  # on this rank alone a word may name no tensor
-            slot.as_matrix = _as_matrix(form > 0) if self.text else library.BY_NAME
-        self._chosen = {id(slot.param): form > 0 for slot, form in zip(every, forms)
-                        } if self.text else {}
-        self._flags = flags
 
     def say(self, world):
         if self.text and world.rank == 0 and not self.is_said:
             print(f"pride: {self.text}", file=sys.stderr, flush=True)
-
-    def check(self, groups):
-        for g, (flag, group) in enumerate(zip(self._flags, groups)):
-            if group.get("matrix") != flag:
-                raise InvalidArgument(
-                    f"pride: group {g}: matrix is {group.get('matrix')} now and was {flag} when the "
-                    "optimizer was made; make a new optimizer")
 
     def pickled(self, groups):
         return [self._chosen.get(id(p)) for group in groups for p in group["params"]]

@@ -32,8 +32,6 @@ def check_setting(settings):
         "node_of_rank": "give one of node_of_rank, where every rank votes, and node_group",
         "overlap": "overlap=True: a node's gradients are averaged after backward"}
     text = next((text for name, text in others.items() if settings.get(name)), None)
-    if settings["options"].get("matrix_scale") == "fan-in":
-        text = "matrix_scale=fan-in: no rank has all matrices; use rms or none"
     if text:
         raise InvalidArgument(f"pride: node_group: {text}")
     group = settings["node_group"]
@@ -146,8 +144,11 @@ class Nodes:
         self.bytes_sent += sent
         self.bytes_received += sent if received is None else received
 
-    def deal_out(self, slots):
+    def deal_out(self, slots, methods):
         """Deals the slots to the ranks of the node; returns this rank's."""
+        if any(options.get("matrix_scale") == "fan-in" for _, options, _ in methods):
+            raise InvalidArgument("pride: node_group: matrix_scale=fan-in: no rank has all matrices; "
+                                  "use rms or none")
         if len(slots) < len(self.ranks):
             raise InvalidArgument(f"pride: node_group: {len(slots)} parameters for the "
                                   f"{len(self.ranks)} ranks of a node: each takes one at least")
@@ -165,11 +166,11 @@ class Nodes:
             slots[i].mean = None
         return [slots[i] for i in own]
 
-    def digest_of(self, settings):
+    def digest_of(self, seed, methods):
         """A digest of what must be equal in a node; between voters libpride compares it."""
         return digest(repr([
-            [settings[name] for name in ("method", "seed")],
-            sorted(settings["options"].items()),
+            seed, [(name, sorted(library.texts_of(options).items()), groups)
+                   for name, options, groups in methods],
             [(*slot.spec, slot.dtype) for slot in self.slots]]).encode())
 
     def _cut(self, indices):

@@ -27,11 +27,41 @@ FORMAT = 1
 ABOUT = "pride"  # key of the texts
 MASTER = "master"
 KIND_OF_MASTER = "kind." + MASTER  # a text of libpride; not in files
+_KIND = re.compile(r"(?:section (\d+) )?kind\.(.*)")
+_KINDS = {"local": library.LOCAL, "shared": library.SHARED, "server": library.SERVER}
 
 
-def is_private(texts):
-    """True if the method has buffers of each rank's own."""
-    return any(kind_of(texts, name) != library.SHARED for name in buffers_in(texts))
+class Kinds:
+    """The kinds of the buffers in a state, from its texts."""
+
+    def __init__(self, texts):
+        self._by_section, self._everywhere = {}, {}
+        for key, kind in texts.items():
+            found = _KIND.fullmatch(key)
+            if key == KIND_OF_MASTER:
+                self._everywhere = {MASTER: _KINDS[kind]}
+            elif found:
+                self._by_section.setdefault(int(found[1] or 0), {})[found[2]] = _KINDS[kind]
+        self._sections = list(map(int, texts.get("group sections", "").split()))
+
+    def of(self, group):
+        """{buffer: kind} of the tensors in a group."""
+        section = self._sections[group] if self._sections else 0
+        return {**self._by_section.get(section, {}), **self._everywhere}
+
+    def by_key(self, tensors, slots):
+        """The kind of each of the tensors, by (buffer, parameter)."""
+        of = [self.of(g) for g in range(1 + max(slot.group for slot in slots))]
+        groups = {slot.name: slot.group for slot in slots}
+        return {key: of[groups[key[1]]][key[0]] for key in tensors}
+
+    def has(self, *kinds):
+        """True if some buffer is of one of these kinds."""
+        return any(kind in kinds for each in self._by_section.values() for kind in each.values())
+
+    def is_private(self):
+        """True if the methods have buffers of each rank's own."""
+        return self.has(library.LOCAL, library.SERVER)
 
 
 def held_in(state):
@@ -85,11 +115,6 @@ def _own(optimizer, worker=None):
     return texts, tensors
 
 
-def kind_of(texts, buffer):
-    return {"local": library.LOCAL, "shared": library.SHARED,
-            "server": library.SERVER}[texts["kind." + buffer]]
-
-
 def state_dict(optimizer):
     for hook in getattr(optimizer, "_optimizer_state_dict_pre_hooks", {}).values():
         hook(optimizer)
@@ -117,11 +142,13 @@ def _state_dict(optimizer):
     index, groups = packed_groups(optimizer)
     steps = float(library.lib.pride_optimizer_steps_done(optimizer._handle))
     state = {}
-    keys = [(tensors, buffer, key_of(buffer, kind_of(texts, buffer), r))
-            for r, (texts, tensors) in sorted(ranks.items()) for buffer in buffers_in(texts)]
+    kinds = {r: Kinds(texts) for r, (texts, _) in sorted(ranks.items())}
+    keys = [[(ranks[r][1], buffer, key_of(buffer, kind, r))
+             for r, each in kinds.items() for buffer, kind in each.of(g).items()]
+            for g in range(len(groups))]
     for slot in optimizer._of_node():
         entry = {"step": _step(steps)}
-        for tensors, buffer, key in keys:
+        for tensors, buffer, key in keys[slot.group]:
             if (buffer, slot.name) in tensors:
                 entry[key] = like(tensors[buffer, slot.name], slot)
         state[index[id(slot.param)]] = entry
@@ -133,7 +160,7 @@ def _state_dict(optimizer):
     groups[0][ABOUT] = {"format": FORMAT, "ranks": {
         str(r): {k: v for k, v in texts.items() if k != KIND_OF_MASTER}
         for r, texts in every.items()}}
-    if is_private(texts):
+    if Kinds(texts).is_private():
         first = next((p for group in optimizer.param_groups for p in group["params"]
                       if p.requires_grad), optimizer._of_node()[0].param)
         # of one dimension: torch's tools fail at numbers that only some ranks have; and no float,
@@ -141,8 +168,7 @@ def _state_dict(optimizer):
         state[index[id(first)]].update(
             (f"step.rank{r}", torch.tensor([int(steps)], dtype=torch.int64, device="cpu"))
             for r in ranks)
-    if optimizer._ranks.nodes and any(kind_of(texts, name) == library.SERVER
-                                for texts, _ in ranks.values() for name in buffers_in(texts)):
+    if optimizer._ranks.nodes and any(each.has(library.SERVER) for each in kinds.values()):
         groups[0][ABOUT]["node_ranks"] = len(optimizer._ranks.nodes.ranks)
     return {"state": state, "param_groups": groups}
 
@@ -157,17 +183,13 @@ def of_copy(optimizer):
     return copy.deepcopy({"state": optimizer._saved["state"], "param_groups": groups})
 
 
-def buffers_in(texts):
-    return [key[len("kind."):] for key in texts if key.startswith("kind.")]
-
-
 def lacks_others(optimizer):
     """True if state_dict() has a part of the state, and other ranks the rest."""
     if optimizer._handle is None or optimizer._ranks.world.size == 1 or (
             optimizer._consolidated == _version(optimizer)):  # some rank has them all
         return False
     return bool(optimizer._ranks.nodes) or any(
-        kind != library.SHARED for _, kind, _, _ in buffers(optimizer._handle))
+        each.kind != library.SHARED for each in buffers(optimizer._handle))
 
 
 def _version(optimizer):
@@ -208,8 +230,9 @@ def consolidate(optimizer, to):
     data = io.BytesIO()
     if world.rank != to:
         with_shared = optimizer._ranks.nodes and node == optimizer._ranks.node_of(to)
+        kinds = Kinds(texts).by_key(tensors, optimizer._slots)
         torch.save((texts, {key: t for key, t in tensors.items()
-                            if with_shared or kind_of(texts, key[0]) != library.SHARED}), data)
+                            if with_shared or kinds[key] != library.SHARED}), data)
     for r, received in _gathered(optimizer, data.getvalue(), to).items():
         texts, tensors = torch.load(io.BytesIO(received), map_location="cpu")
         had = ranks.setdefault(optimizer._ranks.node_of(r), ({}, {}))

@@ -1,15 +1,13 @@
 # The steps of an optimizer: as a whole, or begun in backward.
 # SPDX-License-Identifier: Apache-2.0
-import collections.abc
 import ctypes as c
-import functools
 import sys
 import threading
 
 import torch
 
+from . import _groups, _units
 from . import _library as library
-from . import _units
 from ._amp import FOUND, NOT_FOUND, Amp
 from ._device import memory_at
 from ._hashes import same_bits
@@ -17,26 +15,10 @@ from ._joining import Joining
 from ._native_step import GRACE_S
 from ._ranks import locked
 from ._state import stepped
-from .errors import CommError, Error, InvalidArgument, number
-from .methods import method_info
+from .errors import CommError, Error, InvalidArgument, flag
 
 CHECKED_STEPS = 2  # first steps, in which ranks compare their gradients
 _RARE = 256
-
-
-info_of = functools.lru_cache(maxsize=None)(method_info)
-
-
-def betas_of(info, betas):
-    """The betas, or the defaults, as a tuple. Raises if the method has another number of betas."""
-    own = tuple(b for b in (info.beta1, info.beta2) if b)
-    if betas is None:
-        return own
-    several = isinstance(betas, collections.abc.Iterable) and getattr(betas, "ndim", 1) > 0
-    given = tuple(betas) if several and not isinstance(betas, str) else (betas,)
-    if len(given) != len(own):
-        raise InvalidArgument(f"pride: betas = {betas}; {info.name} has {len(own)}")
-    return given
 
 
 class Steps(Joining):
@@ -156,7 +138,9 @@ class Steps(Joining):
         self._table.fill()
         self._views.follow(self.state)
         self._send_groups()
-        _units.check_rates(self)
+        _units.check_rates(
+            self.param_groups, [self._defaults_of(group)["lr"] for group in self.param_groups],
+            self._first_rates, self._slots, self._warn_once)
         self._send_frozen()
         factor = (1.0 if scale is None else scale) * (-1 if self.param_groups[0]["maximize"] else 1)
         if factor != self._factor:
@@ -305,16 +289,23 @@ class Steps(Joining):
             setattr(self._ranks.nodes, name, 0)
 
     def _group_values(self, group, index=None):
-        """The group's values in libpride's form; NaN stands for a value that the method lacks."""
-        where = "of a group" if index is None else f"of group {index}"
-        given = _units.in_method_units(group, where)
-        betas = betas_of(info_of(self._settings["method"]), given.pop("betas", ()))
-        values = library.Group(*[float("nan")] * 5)
-        for name, value in given.items():
-            setattr(values, name, number(f"{name} {where}", value, 0))
-        for i, value in enumerate(betas, 1):
-            setattr(values, f"beta{i}", number(f"betas: beta{i} {where}", value, 0, 1))
-        return values
+        return _groups.values_of(self._settings, group, index)
+
+    def _defaults_of(self, group):
+        return _groups.defaults_of(self._settings, group, self.defaults)
+
+    def _methods(self):
+        return _groups.by_method(self._settings, self.param_groups)
+
+    def _first_rate(self, group, values):
+        return max(values.lr, _groups.info_in(self._settings, group).lr)
+
+    def _check_maximize(self):
+        s, groups = self._settings, self.param_groups
+        _units.check_keys(groups, [(_groups.method_of(s, group)[0], self._defaults_of(group))
+                                   for group in groups], s, self._warn_once)
+        if len({flag(f"maximize of group {g}", group["maximize"]) for g, group in enumerate(groups)}) > 1:
+            raise InvalidArgument("pride: maximize differs between groups")
 
     def _frozen_now(self):
         """Indices of frozen parameters, which steps do not change, as in torch. An unused parameter
@@ -335,8 +326,9 @@ class Steps(Joining):
             raise InvalidArgument("pride: the parameters in optimizer.param_groups are not those "
                                   "that the optimizer was made with; use add_param_group(), or "
                                   "make a new optimizer")
+        for g, (group, fixed) in enumerate(zip(self.param_groups, self._fixed)):
+            _groups.check_fixed(group, fixed, g)
         self._check_maximize()
-        self._matrices.check(self.param_groups)
         for g, group in enumerate(self.param_groups):
             values = self._group_values(group, g)
             if bytes(values) != self._sent_groups[g]:

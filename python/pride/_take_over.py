@@ -13,12 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from . import _library as library
 from . import _units as units
 from ._between import keep_common
+from ._groups import FIXED, betas_of, has_own, info_in, method_of
 from ._matrices import remember
-from ._steps import betas_of
 from ._tensors import is_sharded
 from .errors import InvalidArgument, number, of_type
 from .gradients import local_gradients
-from .methods import method_info
 from .optimizer import Optimizer
 
 # torch's optimizers that add weight decay to the gradient
@@ -41,6 +40,7 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
 
     Call it before the first step, with the model in DistributedDataParallel, which then leaves
     gradients local, or plain, which gets rank 0's parameters. DDP may also wrap the model later.
+    A group with ``"method"``, and ``"options"``, steps by that method.
     With local steps the model has the common parameters between a step and the next forward pass
     with gradients enabled, for whatever saves it or evaluates it in ``no_grad()``. Rank 0 prints a
     line with method, rate, bytes, matrices and route. If the optimizer holds a state of pride's, which its
@@ -52,7 +52,7 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
         model: gives parameters their names, and the method the types of layers.
         method: a name of :func:`pride.methods`.
         scheduler: a scheduler, or a list, made over the optimizer: checked, and left as it is.
-        lr_scale: factor on rates. Default: for methods of signs a third from AdamW, 1 from Lion;
+        lr_scale: factor on rates, of groups without a method of their own. Default: for methods of signs a third from AdamW, 1 from Lion;
             for ``dlion-muon`` what makes the optimizer's default rate the method's own, 1e-3 (if
             no group has the default: the rate of most of the model), or from
             Muon 1 / sqrt(longer side of its matrices).
@@ -143,45 +143,46 @@ class Groups(list):
         self._schedulers, self._every, self.loaded = schedulers, every, None
         self._kind = type(given).__name__
         self._names = {id(p): name for name, p in names_of(model)}
-        super().__init__({"params": [(self._names.get(id(p)), p) for p in group["params"]]}
+        super().__init__({**{key: group[key] for key in FIXED if key in group},
+                          "params": [(self._names.get(id(p)), p) for p in group["params"]]}
                          for group in given.param_groups)
 
     def share(self, own):
         """Gives the groups to pride's optimizer, which torch's constructor has made."""
         self._check()
-        info = method_info(own._settings["method"])
-        scales = [self._scale(own, info, group) for group in self.given.param_groups]
-        self._scales = [scale for scale, _ in scales]
-        self._why = scales[0][1]
-        groups, betas = self.given.param_groups, own.defaults.get("betas", ())
+        groups, made = self.given.param_groups, own.param_groups
+        self._scales, self._why = zip(*(self._scale(own, g) for g in range(len(groups))))
         usual = units.usual_rate(self.given) * self._scales[0]
         decays = any(group.get("weight_decay") for group in groups)
         kinds = {self._kind_of(group) for group in groups}
-        for group, scale in zip(groups, self._scales):
+        for group, scale, pattern in zip(groups, self._scales, made):
             group.setdefault("weight_decay", 0.0)
             group.setdefault("maximize", False)
             if "muon" in kinds:
                 group.setdefault("matrix", self._kind_of(group) == "muon")
             if units.ABOUT in group:
                 group[units.ABOUT] = None
-            self._set(group, scale, decays, info, betas, own)
+            self._set(group, scale, decays, info_in(own._settings, group), pattern)
         if self._values[0] is not None and self._known():
             for scheduler in self._schedulers:
                 units.rescale_scheduler(scheduler, self._scales)
-        # a group that is added later has the units of the first
+        # a group that is added later has the units of the first with its method
+        first = next((group for group in groups if not has_own(group)), groups[0])
         own.defaults = {**own.defaults, **{
             k: v for k, v in self.given.defaults.items() if _is_value(v)}, **{
-            k: groups[0][k] for k in (units.LR, units.DECAY, units.BETAS, units.EPS) if k in groups[0]}}
+            k: first[k] for k in (units.LR, units.DECAY, units.BETAS, units.EPS) if k in first}}
         own.defaults["lr"] = usual / groups[0][units.LR]
         own._settings["taken"] = [units.foreign(group) for group in groups]
         own.param_groups = groups
         own._matrices.is_said = True  # in line()
         own._model = weakref.ref(self._model)
 
-    def _set(self, group, scale, decays, info, betas, own):
-        decay = self._values[1]
+    def _set(self, group, scale, decays, info, pattern):
+        """Writes the factors, betas and eps of a group. pattern: the group as pride made it."""
+        betas = pattern.get("betas", ())
+        (_, factor), (_, decay) = self._given(group)
         given = decay is not None and (group["weight_decay"] or not decays)
-        factor = self._factors[1] if self._factors[1] is not None else 1 / scale
+        factor = 1 / scale if factor is None else factor
         if given:
             group["weight_decay"], factor = decay, 1.0
         if self._values[0] is not None and self._known():
@@ -196,7 +197,7 @@ class Groups(list):
         follows = (self._kind_of(group) == "muon" and "momentum" in group and len(betas) == 2 and
                    not info.eps and not given_betas)
         group[units.BETAS] = units.MOMENTUM if follows else betas
-        group[units.EPS] = own.defaults.get("eps") if info.eps else None
+        group[units.EPS] = pattern.get("eps") if info.eps else None
 
     def _known(self):
         """True if every scheduler of the groups is given, and of torch's, whose rates can be
@@ -263,32 +264,43 @@ class Groups(list):
     def _kind_of(self, group):
         return units.kind_of(self.given, group)
 
-    def _scale(self, own, info, group):
-        """The factor on the group's rate, and how it was derived."""
+    def _scale(self, own, g):
+        """The factor on group g's rate, and how it was derived."""
+        group = self.given.param_groups[g]
         if self.loaded is not None and units.LR in group:
             return group[units.LR], "as saved"
-        if self._values[0] is not None:
+        factors, values = self._given(group)
+        if values[0] is not None:
             base = units.usual_rate(self.given)
-            if not (base and number("lr", self._values[0], 0) > 0):
-                raise InvalidArgument(f"pride: lr = {self._values[0]}, and the rate of the {self._kind} is "
+            if not (base and number("lr", values[0], 0) > 0):
+                raise InvalidArgument(f"pride: lr = {values[0]}, and the rate of the {self._kind} is "
                                       f"{base}: no ratio follows; both must be above 0")
-            return self._values[0] / base, "given"
-        if self._factors[0] is not None:
-            if self._factors[0] == 0:
+            return values[0] / base, "given"
+        if factors[0] is not None:
+            if factors[0] == 0:
                 raise InvalidArgument("pride: take_over: lr_scale = 0, must be above 0")
-            scale, why = self._factors[0], "lr_scale"
+            scale, why = factors[0], "lr_scale"
         else:
-            scale, why = units.derived(self.given, group, info, own._settings["options"])
-        self._check_decay(group, scale)
+            scale, why = units.derived(self.given, group, info_in(own._settings, group),
+                                       method_of(own._settings, group)[1])
+        if factors[1] is None and values[1] is None:
+            self._check_decay(group)
         return scale, why
 
-    def _check_decay(self, group, scale):
-        if group.get("weight_decay") and self._factors[1] is None and self._values[1] is None and (
+    def _given(self, group):
+        """The factors on rate and decay, and the values, that the caller gives for a group."""
+        if not has_own(group):
+            return self._factors, self._values
+        return tuple(None if group.get(key) is None else number(f"{key} of a group", group[key], 0)
+                     for key in (units.LR, units.DECAY)), (None, None)
+
+    def _check_decay(self, group):
+        if group.get("weight_decay") and (
                 self._kind in _COUPLED and not group.get("decoupled_weight_decay")):
             raise InvalidArgument(
                 f"pride: the {self._kind} adds weight_decay to the gradient, pride takes lr * "
-                "weight_decay off the parameter: give weight_decay_scale=, e.g. 1, or groups "
-                "weight_decay=0")
+                "weight_decay off the parameter: give weight_decay_scale=, e.g. 1 (to a group with "
+                f"a method of its own '{units.DECAY}'), or groups weight_decay=0")
 
     def end_given(self):
         """The given optimizer takes no step from now on; its schedulers go on."""
@@ -308,19 +320,25 @@ class Groups(list):
 
     def line(self, own):
         """What was taken over, in one line."""
-        rates = sorted({units.peak(group) * group[units.LR] for group in own.param_groups})
-        now = sorted({float(group["lr"]) * group[units.LR] for group in own.param_groups})
-        decays = sorted({units.in_method_units(group)["weight_decay"] for group in own.param_groups})
-        traffic = own.traffic()
-        scale = own.param_groups[0][units.LR]
-        routes = c.c_char_p()
+        traffic, routes = own.traffic(), c.c_char_p()
+        texts = [f"{section['method']}{'' if i else f' takes over {self._kind}'}: " + self._rates(
+            own, section["groups"]) for i, section in enumerate(traffic["sections"])]
         library.call("pride_optimizer_routes", own._handle, c.byref(routes))
         more = [text for text in (own._matrices.text, routes.value.decode()) if text]
-        why = self._why if scale == 1 else f"{self._why}: {scale:.4g} times the {self._kind}'s"
-        return (f"pride: {own._settings['method']} takes over {self._kind}: lr {_span(rates)} ({why})"
-                f"{'' if now == rates else f', {_span(now)} now'}, "
-                f"weight decay {_span(decays)}, {traffic['mean_cost_bytes']:,.0f} bytes a step "
-                f"instead of {traffic['fp32_bytes']:,} in float32, {own._ranks.world.size} rank(s)" + "".join(f"; {text}" for text in more))
+        return (f"pride: {'; '.join(texts)}, {traffic['mean_cost_bytes']:,.0f} bytes a step instead of "
+                f"{traffic['fp32_bytes']:,} in float32, {own._ranks.world.size} rank(s)" +
+                "".join(f"; {text}" for text in more))
+
+    def _rates(self, own, numbers):
+        """Rates and decays of some groups."""
+        groups = [own.param_groups[g] for g in numbers]
+        rates = sorted({units.peak(group) * group[units.LR] for group in groups})
+        now = sorted({float(group["lr"]) * group[units.LR] for group in groups})
+        decays = sorted({units.in_method_units(group)["weight_decay"] for group in groups})
+        scale, why = groups[0][units.LR], self._why[numbers[0]]
+        why = why if scale == 1 else f"{why}: {scale:.4g} times the {self._kind}'s"
+        return (f"lr {_span(rates)} ({why}){'' if now == rates else f', {_span(now)} now'}, "
+                f"weight decay {_span(decays)}")
 
 
 def _span(values):

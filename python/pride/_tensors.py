@@ -208,7 +208,7 @@ def fill_array(array, tensor, n, place):
 class Slot:
     """One parameter, as it was when the optimizer was made."""
 
-    __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "offset", "first",
+    __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "first",
                  "whole", "mean", "place", "as_matrix")
 
     def __init__(self, name, param, group, first):
@@ -222,7 +222,7 @@ class Slot:
     def _measure(self):
         param = self.param
         self.shape, self.dtype, self.device = self.tensor.shape, param.dtype, param.device
-        self.n, self.offset = self.tensor.numel(), 0
+        self.n = self.tensor.numel()
 
     @property
     def tensor(self):

@@ -16,7 +16,7 @@ FOLLOWED = ("lr", "weight_decay", "maximize")
 # Keys without effect on a step: labels, and those of schedulers.
 _NAMES = ("name", "group_name", "param_group", "tag", "label")
 _LABELS = (*_NAMES, "params", "param_names", "foreach", "fused", "capturable", "differentiable",
-           "matrix", ABOUT, LR, DECAY, BETAS, EPS)
+           "matrix", "method", "options", ABOUT, LR, DECAY, BETAS, EPS)
 _OF_SCHEDULERS = re.compile(r"(initial|base|max|min|swa|peak|last)_|(.*_)?lr(_.*)?$")
 _RATES = ("lr", "initial_lr", "max_lr", "min_lr", "swa_lr")  # rates in a group,
 _OF_TORCH = ("base_lrs", "max_lrs", "min_lrs", "eta_min", "_last_lr")  # and in torch's schedulers
@@ -121,7 +121,9 @@ def derived(optimizer, group, info, options):
     if factor is None:
         raise InvalidArgument(
             f"pride: take_over: no rate of {info.name} follows from that of a "
-            f"{type(optimizer).__name__}: give lr_scale=, the factor on its rates")
+            f"{type(optimizer).__name__}: give " + (
+                f"the group '{LR}'" if group.get("method") is not None else "lr_scale=") +
+            ", the factor on its rates")
     return factor
 
 
@@ -177,14 +179,14 @@ def _of_scheduler(key):
     return _OF_SCHEDULERS.match(key) is not None
 
 
-def check_keys(optimizer):
+def check_keys(groups, known, settings, warn_once):
     """Raises InvalidArgument for a key of a group that steps would not follow, or that is gone.
-    Warns if one changes that belonged to an optimizer that was taken over."""
-    method, taken = optimizer._settings["method"], optimizer._settings.setdefault("taken", [])
-    wanted = [key for key in (*FOLLOWED, "betas", "eps") if key in optimizer.defaults]
-    for g, group in enumerate(optimizer.param_groups):
-        for key in wanted:
-            if key not in group and not (taken and key in ("betas", "eps")):
+    Warns if one changes that belonged to an optimizer that was taken over. known: for each group the
+    name of its method, and the keys that it has by default."""
+    taken = settings.setdefault("taken", [])
+    for g, (group, (method, keys)) in enumerate(zip(groups, known)):
+        for key in (*FOLLOWED, "betas", "eps"):
+            if key in keys and key not in group and not (taken and key in ("betas", "eps")):
                 raise InvalidArgument(f"pride: group {g} has no '{key}' any more: {method} needs it")
         for key in ("capturable", "differentiable"):
             if group.get(key):
@@ -193,24 +195,24 @@ def check_keys(optimizer):
             taken.append(foreign(group))
         first = taken[g] if g < len(taken) else {}
         for key in group:
-            if key in optimizer.defaults or key in _LABELS or key in first or _of_scheduler(key):
+            if key in keys or key in _LABELS or key in first or _of_scheduler(key):
                 continue
             if key in (MOMENTUM, "nesterov") and group.get(BETAS) == MOMENTUM:
                 continue
             raise InvalidArgument(
                 f"pride: group {g} has '{key}', which {method} does not read" + (
-                    ": it is an argument of the optimizer" if key in optimizer._settings else
+                    ": it is an argument of the optimizer" if key in settings else
                     ": leave it out, or keep it elsewhere"))
         for key, before in first.items():
             if key in group and repr(group[key]) != before:
-                optimizer._warn_once(f"'{key}' of group {g} has changed, which {method} does not "
-                                     "follow: it belongs to the optimizer that was taken over. "
-                                     "Schedulers take cycle_momentum=False", ("changed", g, key))
+                warn_once(f"'{key}' of group {g} has changed, which {method} does not follow: it "
+                          "belongs to the optimizer that was taken over. Schedulers take "
+                          "cycle_momentum=False", ("changed", g, key))
 
 
-def check_units(optimizer, groups):
-    """Refuses saved groups in the method's units if the optimizer has factors on others."""
-    for g, (group, ours) in enumerate(zip(groups, optimizer.param_groups)):
+def check_units(saved, groups):
+    """Refuses saved groups in the method's units if the optimizer's have factors on others."""
+    for g, (group, ours) in enumerate(zip(saved, groups)):
         if LR not in group and (ours.get(LR, 1.0), ours.get(DECAY, 1.0)) != (1.0, 1.0):
             raise InvalidArgument(
                 f"pride: load_state_dict: group {g} has a rate of an optimizer that took over none, and "
@@ -218,17 +220,16 @@ def check_units(optimizer, groups):
                 "lr_scale=1, weight_decay_scale=1")
 
 
-def check_rates(optimizer):
-    """Warns of a rate far above the one that the group began with."""
-    usual = float(optimizer.defaults["lr"])
-    for g, group in enumerate(optimizer.param_groups):
+def check_rates(groups, usual, first, slots, warn_once):
+    """Warns of a rate far above the one that the group began with. usual, first: by group, the
+    default rate and the highest rate at the beginning."""
+    for g, group in enumerate(groups):
         rate = number("lr", group["lr"]) * group.get(LR, 1.0)
-        known = max(optimizer._first_rates[g],
-                    max(usual, peak({**group, "lr": 0.0})) * group.get(LR, 1.0))
+        known = max(first[g], max(float(usual[g]), peak({**group, "lr": 0.0})) * group.get(LR, 1.0))
         if _FAR * known < rate:
             names = [f"'{group[key]}'" for key in _NAMES if group.get(key)][:1] + [
-                f"('{slot.name}' ...)" for slot in optimizer._slots if slot.group == g][:1]
-            optimizer._warn_once(
+                f"('{slot.name}' ...)" for slot in slots if slot.group == g][:1]
+            warn_once(
                 f"the rate of group {g} {' '.join(names)} is {rate:.4g}, {rate / known:.0f} times the "
                 f"{known:.4g} that it began with: with signs every parameter of the group moves by it "
                 "in each step", ("rate", g))

@@ -8,13 +8,12 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
-from . import _load, _state
+from . import _groups, _load, _state
 from . import _library as library
 from ._arguments import check_arguments, group_of
 from ._construction import Construction
 from ._hashes import digest, hash_as_float32
 from ._world import MpiWorld
-from ._steps import betas_of
 from ._tensors import Slot, parts_of
 from ._ranks import locked
 from .errors import Error, InvalidArgument, duration, of_type, without_frames
@@ -32,12 +31,14 @@ class Optimizer(Construction, torch.optim.Optimizer):
     ranks and then stay so, bit for bit.
 
     Args:
-        params: parameters, ``(name, parameter)`` pairs, or dicts of groups, as in torch. A group
-            with ``"matrix"`` True or False decides for its tensors whether a method that
-            orthogonalises matrices treats them as such.
-        lr, betas, eps, weight_decay: default: those of the method. Weight decay is decoupled; it
-            also changes a parameter that no rank has used in a step, except with
-            ``requires_grad=False``. ``betas`` has as many values as the method has.
+        params: parameters, ``(name, parameter)`` pairs, or dicts of groups, as in torch. A group may
+            have a ``"method"`` of its own, with ``"options"``: its other defaults are then that
+            method's. ``"matrix"``, True or False, decides for its tensors whether a method that
+            orthogonalises matrices treats them as such. These three keys cannot change.
+        lr, betas, eps, weight_decay: of groups without a method of their own; default: those of the
+            method. Weight decay is decoupled; it also changes a parameter that no rank has used in
+            a step, except with ``requires_grad=False``. ``betas`` has as many values as the method
+            has.
         method: a name of :func:`pride.methods`, e.g. ``"dlion-vote"``.
         options: the method's own options, e.g. ``{"tie": "zero"}``.
         process_group: default: torch's default group; or a group; or :func:`pride.mpi`.
@@ -57,8 +58,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
         vote_weight: votes of this rank, 1 to 65535, e.g. its number of samples. A rank of weight w
             counts as w ranks with its signs. For methods that exchange signs.
         on_non_finite: ``"raise"`` NonFiniteGradient on all ranks, or ``"skip"`` the step on all.
-        clip_global_norm: scales the mean gradient down to this 2-norm, over all shards or tensors
-            of a node. 0: no clipping. For methods that have the mean gradient.
+        clip_global_norm: scales the mean gradient down to this 2-norm, over all groups, shards and
+            tensors of a node. 0: no clipping. All methods must have the mean gradient.
         timeout: longest time of one wait for other ranks, in seconds or as a ``timedelta``.
             Default: the process group's (torch's own default is 30 minutes with Gloo and 10 with
             NCCL); 300 seconds with a coordinator, and with MPI unless :func:`pride.mpi` has
@@ -74,7 +75,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         replicate_mesh: for a model sharded by ``fully_shard(model, mesh=mesh["fs"])``: the mesh of
             one dimension whose ranks hold the same shards, ``mesh["dp"]``. They vote on their
             shards, and state is sharded alike.
-        run_on: ``"auto"``: the method runs on the GPU that holds all parameters if it has kernels
+        run_on: ``"auto"``: the methods run on the GPU that holds all parameters if all have kernels
             for it (:func:`pride.method_info`), otherwise on the host, to which gradients are
             copied. ``"host"``: on the host. ``"device"``: on the GPU, or an error. Results have the
             same bits, except for products of matrices.
@@ -136,17 +137,11 @@ class Optimizer(Construction, torch.optim.Optimizer):
             check_arguments(self._settings, options, dict(
                 broadcast_parameters=broadcast_parameters, capturable=capturable,
                 differentiable=differentiable))
-            info = method_info(method)
-            defaults = dict(
-                lr=info.lr if lr is None else lr, betas=betas_of(info, betas),
-                weight_decay=info.weight_decay if weight_decay is None else weight_decay,
-                maximize=maximize, foreach=foreach, fused=fused, capturable=False,
-                differentiable=False)
-            if not defaults["betas"]:
-                del defaults["betas"]  # schedulers then refuse to cycle them
-            if info.eps or eps is not None:
-                defaults["eps"] = info.eps if eps is None else eps
-            torch.optim.Optimizer.__init__(self, self._unnamed(params), defaults)
+            rates = _groups.rates_of(method_info(method), lr, betas, eps, weight_decay)
+            self._settings["betas"] = {key: rates[key] for key in rates if key == "betas"}
+            torch.optim.Optimizer.__init__(self, self._unnamed(params), dict(
+                rates, maximize=maximize, foreach=foreach, fused=fused, capturable=False,
+                differentiable=False))
             if hasattr(params, "share"):  # groups of an optimizer that is taken over
                 params.share(self)
 
@@ -180,7 +175,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """Appends a group of parameters. Collective."""
         if self._handle is None and self._saved is None:  # torch's constructor
-            super().add_param_group(param_group)
+            self._append(param_group)
             return
         self._usable()
         first = len(self.param_groups)
@@ -188,15 +183,13 @@ class Optimizer(Construction, torch.optim.Optimizer):
 
         def prepare():
             of_type("add_param_group: the group", param_group, dict)
-            plain = self._unnamed([dict(param_group)])[0]
-            torch.optim.Optimizer.add_param_group(self, plain)
+            self._append(self._unnamed([dict(param_group)])[0])
             new.extend(self._new_slots(first))
             self._table.fill()
 
         def row():
-            specs, values = [slot.spec for slot in new], self._group_values(
-                self.param_groups[first], first)
-            return [digest(repr(specs).encode()), digest(bytes(values)),
+            group, specs = self.param_groups[first], [slot.spec for slot in new]
+            return [digest(repr(specs).encode()), digest(bytes(self._group_values(group, first))),
                     digest(repr([hash_as_float32(slot.tensor) for slot in new]).encode())]
 
         try:
@@ -204,15 +197,17 @@ class Optimizer(Construction, torch.optim.Optimizer):
             self._ranks.same(rows, 0, "names, shapes or matrices of the added parameters")
             self._ranks.same(rows, 1, "hyper-parameters of the added group")
             self._ranks.same(rows, 2, "initial values of the added parameters")
-            values = self._group_values(self.param_groups[first], first)
+            group = self.param_groups[first]
+            values = self._group_values(group, first)
             self._ranks.call("pride_optimizer_add", self._handle,
-                       library.make_layout(*parts_of(new)), c.byref(values), 1)
+                             library.make_layout(*parts_of(new)),
+                             c.byref(_groups.with_method(values, group)), 1)
         except BaseException:
             del self.param_groups[first:]
             raise
         self._layout = library.make_layout(*parts_of(self._slots + new))
         self._sent_groups.append(bytes(values))
-        self._first_rates.append(self._first_rate(values))
+        self._first_rates.append(self._first_rate(group, values))
         self._adopt(new)
         self._matrices.is_said = False
         self._matrices.say(self._ranks.world)
@@ -263,7 +258,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
         ``cost_bytes``: the bytes that the next step sends. ``mean_cost_bytes``: with local steps,
         their mean over the period of h steps. ``fp32_bytes``: the bytes of a ring all-reduce of
         float32 gradients. With ``node_group`` these count this rank's bytes between nodes;
-        ``node_bytes_sent`` and ``node_bytes_received`` count bytes inside the node.
+        ``node_bytes_sent`` and ``node_bytes_received`` count bytes inside the node. ``sections``:
+        for each method with its options a dict of its ``groups``, its number of ``parameters``, the
+        bytes of its ``state``, its costs as above, and its bytes and messages in the last step.
         """
         if self._handle is None:
             raise Error("pride: no traffic before the first step of a copied optimizer")
@@ -277,8 +274,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
         last = dict(self._last, fp32_bytes=fp32) if self._last else {}
         return dict(self._totals, last_step=last,
                     cost_bytes=cost.bytes_up + cost.bytes_down, cost_exact=bool(cost.exact),
-                    mean_cost_bytes=mean.bytes_up + mean.bytes_down,
-                    fp32_bytes=fp32)
+                    mean_cost_bytes=mean.bytes_up + mean.bytes_down, fp32_bytes=fp32,
+                    sections=_groups.sections_of(self._handle, self._methods(), self._slots, steps))
 
     def memory(self) -> Dict[str, int]:
         """Bytes that the optimizer holds beside parameters and gradients, by kind.
@@ -368,7 +365,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """
         self._usable()
         _load.load(self, state_dict, local)
-        self._first_rates = list(map(self._first_rate, map(self._group_values, self.param_groups)))
+        self._first_rates = [self._first_rate(group, self._group_values(group))
+                             for group in self.param_groups]
         if self._between is not None:
             self._between.common()
         if self._settings.get("coordinator") is not None:

@@ -259,3 +259,11 @@ def test_warns_a_worker_whose_ballots_are_always_late(coordinator):
 def test_refuses_a_method_that_a_coordinator_cannot_serve(coordinator):
     with pytest.raises(pride.InvalidArgument, match="coordinator cannot serve"):
         pride.LionCub(model_of(1).parameters(), coordinator=coordinator)
+
+
+@needs_program
+def test_a_worker_takes_one_method(coordinator):
+    model = model_of(1)
+    with pytest.raises(pride.InvalidArgument, match="with a coordinator all groups must have the same method"):
+        pride.DistributedLion([{"params": [model.weight]}, {"params": [model.bias], "method": "adamw"}],
+                              coordinator=coordinator, timeout=20)

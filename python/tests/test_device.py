@@ -24,11 +24,16 @@ from pride import _device, _library as library
 install()
 
 
-def train(run_on, dtype=torch.float32, steps=6, stop=None, scale=None, **arguments):
+def two(named, **more):
+    named = list(named)
+    return [{"params": named[:2]}, {"params": named[2:], "method": "adamw", **more}]
+
+
+def train(run_on, dtype=torch.float32, steps=6, stop=None, scale=None, groups=list, **arguments):
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.Tanh(), torch.nn.Linear(40, 8))
     model = model.to(dtype)
-    make = lambda: pride.Optimizer(model.named_parameters(), lr=0.01, run_on=run_on, **arguments)
+    make = lambda: pride.Optimizer(groups(model.named_parameters()), lr=0.01, run_on=run_on, **arguments)
     optimizer = make()
     torch.manual_seed(4)
     for step in range(steps):
@@ -123,6 +128,23 @@ compare(method="dlion-vote", virtual_workers=3)
 for dtype in (torch.float32, torch.float16)[:int(torch.__version__.split('.')[0])]:
     for method in ("dlion-vote", "adamw", "lion-cub"):
         compare(method=method, dtype=dtype, scale=3.0)
+""", PRIDE_CACHE=str(tmp_path))
+
+
+def test_sections_have_the_bits_of_the_host(tmp_path):
+    run("""
+compare(method="dlion-vote", groups=two, dtype=torch.bfloat16, stop=3)
+compare(method="lion", groups=two, clip_global_norm=0.1)
+compare(method="dlion-avg", groups=two, virtual_workers=2)
+compare(method="dlion-vote", groups=two, scale=3.0)
+assert "\\ndlion-vote, adamw: on the GPU\\n" in pride.device_report()
+graddrop = lambda named: two(named, method="graddrop")
+assert train("auto", method="dlion-vote", groups=graddrop, steps=1)[3]._slots[0].place.code == 0
+try:
+    train("device", method="dlion-vote", groups=graddrop)
+    raise SystemExit("not refused")
+except pride.InvalidArgument as error:
+    assert "graddrop has no kernels for devices" in str(error), error
 """, PRIDE_CACHE=str(tmp_path))
 
 
