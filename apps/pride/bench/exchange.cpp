@@ -122,7 +122,7 @@ class Exchange {
         sections_(layout_, {.method = choice.name, .options = options_of(choice, how)},
                   comm.size()) {
     const Section& section = sections_[0];
-    auto made = make_method(section, {.nodes = how.nodes}, comm.size(), Space::host());
+    auto made = make_method(section.method, {layout_, comm.size(), section.options, how.nodes});
     made->state().allocate(layout_.flat_size());
     scalars_.push_back(scalars_of(complete_group({}, section.info, 0), kSteady));
     StepContext ctx;
@@ -137,13 +137,13 @@ class Exchange {
     PRIDE_CHECK(
         protocol.delay == 0, "bench exchange: ", choice.name,
         ": option delay: an exchange is waited for at once here; `pride bench step` has it");
-    const Method* const methods[] = {made.get()};
-    sections_.cut(methods, how.bucket_coords, comm.size());
     auto method = std::make_unique<ExchangeOnly>(std::move(made));
     method_ = method.get();
     SectionStep& step = steps_.emplace_back(section, std::move(method), Space::host());
+    sections_.cut(steps_, how.bucket_coords, comm.size());
     step.ctx = ctx;
     step.ctx.unused = step.unused = {0};
+    step.protocol = protocol;
     step.x = {.flat = params_.span()};
     step.grads = {.flat = grads_.data()};
     for (int i = 0; i < std::max(1, how.exchange_threads); ++i) comms_.push_back(comm.duplicate());
