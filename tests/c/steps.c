@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "support.h"

@@ -65,6 +65,7 @@ void test_steps(void);
 void test_states(void);
 void test_callbacks(void);
 void test_followers(void);
+void test_sections(void);
 void test_plans(void);
 void test_virtual_workers(void);
 

@@ -143,7 +143,7 @@ class Exchange {
     sections_.cut(steps_, how.bucket_coords, comm.size());
     step.ctx = ctx;
     step.ctx.unused = step.unused = {0};
-    step.protocol = protocol;
+    step.protocol = method_->protocol(ctx);
     step.x = {.flat = params_.span()};
     step.grads = {.flat = grads_.data()};
     for (int i = 0; i < std::max(1, how.exchange_threads); ++i) comms_.push_back(comm.duplicate());
