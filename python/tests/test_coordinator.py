@@ -261,9 +261,36 @@ def test_refuses_a_method_that_a_coordinator_cannot_serve(coordinator):
         pride.LionCub(model_of(1).parameters(), coordinator=coordinator)
 
 
+def by_sections(address, name, model, steps):
+    """Vectors by another method."""
+    optimizer = pride.DistributedLion(
+        [{"params": [model.weight]}, {"params": [model.bias], "method": "adamw", "lr": 1e-2}], lr=1e-2,
+        coordinator=address, worker_name=name, timeout=60)
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(models.numbers(step, 8, 40)).square().sum().backward()
+        optimizer.step()
+    return optimizer
+
+
 @needs_program
-def test_a_worker_takes_one_method(coordinator):
-    model = model_of(1)
-    with pytest.raises(pride.InvalidArgument, match="with a coordinator all groups must have the same method"):
-        pride.DistributedLion([{"params": [model.weight]}, {"params": [model.bias], "method": "adamw"}],
+def test_a_run_has_sections(coordinator):
+    first, late, alone = model_of(1), model_of(2), model_of(1)
+    one = by_sections(coordinator, "a", first, 5)
+    own = [pride.DistributedLion([alone.weight], lr=1e-2), pride.Optimizer(
+        [alone.bias], lr=1e-2, method="adamw")]
+    for step in range(5):
+        alone(models.numbers(step, 8, 40)).square().sum().backward()
+        for optimizer in own:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert [each["method"] for each in one.traffic()["sections"]] == ["dlion-vote", "adamw"]
+    assert models.bits(first.parameters()) == models.bits(alone.parameters())
+    two = by_sections(coordinator, "b", late, 0)
+    assert models.bits(late.parameters()) == models.bits(first.parameters())
+    other = model_of(1)
+    with pytest.raises(pride.Error, match="another run: .*group 1.*adamw"):
+        pride.DistributedLion([{"params": [other.weight]}, {"params": [other.bias], "lr": 1e-2}], lr=1e-2,
                               coordinator=coordinator, timeout=20)
+    for each in (one, two, *own):
+        each.close()
