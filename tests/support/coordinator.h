@@ -78,7 +78,7 @@ class TestCoordinator {
 
     CoordinatorWelcome join(const RunDescription& run, int vote_weight) override {
       const std::lock_guard lock(c_.mutex_);
-      PRIDE_CHECK(run.method == c_.options_.method && run.seed == c_.options_.seed &&
+      PRIDE_CHECK(run.method == c_.sections_.of_group(0).method && run.seed == c_.options_.seed &&
                       run.settings == c_.settings,
                   "coordinator: another run");
       EXPECT_TRUE(std::ranges::equal(run.tensors, c_.layout_.tensors(), {}, &TensorSpec::name,
