@@ -327,18 +327,20 @@ TEST(PlanProgram, MeasuresOneRankForANetworkOnPaperAndSaysWhatItMeasured) {
 }
 
 TEST(PlanProgram, AddsUpTheBytesOfGroups) {
-  const std::string model =
-      "plan --task lm --layers 1 --heads 2 --width 32 --backward 1ms --bandwidth 1Gbit "
-      "--latency 50us --seconds 0.01 --methods dlion-vote,lion --json ";
-  const auto bytes = [&](const std::string& groups) {
-    return row_of(json::parse(pride(model + groups).out), "dlion-vote")["bytes_sent"].get<double>();
+  const auto with = [](const std::string& what, const std::string& groups) {
+    return test::run_here(plus(test::words("plan --json --seconds 0.01 --backward 1ms ", what),
+                               {"--groups", groups}));
   };
-  const double all = bytes("");
-  // of 4 workers, one sends 3/4 of the gradients and of the means: 2 vectors of a last norm
-  EXPECT_NEAR(bytes("--groups 'ln_f.*: adamw'") - all, 2 * 32 * (2 * 3 / 4.0 * 4), 200);
-  EXPECT_EQ(pride(model + "--groups 'ln_g.*: adamw'").code, 2);
-  expect_contains(pride("plan --params 1000 --backward 1s --groups 'ln_f.*: adamw'").err,
-                  "--groups with --params");
+  const std::string model =
+      "--task lm --layers 1 --heads 2 --width 32 --bandwidth 1Gbit --latency 50us";
+  const double votes = row_of(plan("--backward 1ms " + model), "dlion-vote")["bytes_sent"];
+  const double both = row_of(json_of(with(model, "*.mlp.*: adamw")), "dlion-vote")["bytes_sent"];
+  // 4 bytes up and 4 down of 3/4 of these tensors, in place of votes; a shard may be larger
+  EXPECT_NEAR(both - votes, 2 * 3 / 4.0 * 4 * (2 * 32 * 128 + 128 + 32), 10'000);
+  const Outcome unknown = with(model, "mlp.*: adamw");
+  EXPECT_EQ(unknown.code, 2);
+  expect_contains(unknown.err, "--groups = 'mlp.*': no tensor is named");
+  expect_contains(with("--params 1000", "*.mlp.*: adamw").err, "--groups with --params");
 }
 #endif
 
