@@ -144,6 +144,7 @@ std::string run_settings(const TrainPlan& plan) {
       {"schedule", o.schedule},    {"warmup", o.warmup},  {"final-lr-factor", o.final_lr_factor}};
   const auto size = to_json(plan.task->model().size);
   for (const auto& [name, value] : size.items()) settings["model " + name] = value;
+  if (!o.groups.empty()) settings["groups"] = o.groups;
   if (o.shards) {
     settings.update(
         {{"data", plan.task->data().hash}, {"sharding", o.sharding}, {"shards", plan.shards}});
@@ -208,8 +209,8 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   method_info(options.method, world);  // refuses an unknown method before the task loads its data
   plan.optimizer = optimizer_options(options);
   check_participation(options, world, plan);
-  PRIDE_CHECK(options.groups.empty() || options.coordinator.empty(),
-              "--groups with --coordinator: its workers train all tensors by one method");
+  PRIDE_CHECK(options.groups.empty() || options.personal.empty(),
+              "--groups with --personal: personal tensors are trained by one method");
   if (options.virtual_workers > 0) check_virtual_workers(options);
 
   plan.task = std::move(task);

@@ -3,17 +3,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "apps/io/temp_folder.h"
 #include "apps/train/small_run.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/torch/module_tensors.h"
+#include "support/coordinator.h"
 #include "support/texts.h"
 #include "train/checkpoint_files.h"
 #include "train/feed.h"
@@ -52,6 +55,13 @@ TrainOptions run_of(const std::string& method, const std::string& groups) {
   options.method = method;
   options.groups = groups;
   options.steps = 6;
+  return options;
+}
+
+TrainOptions with_coordinator(TrainOptions options) {
+  options.coordinator = "in this process";
+  options.workers = 0;
+  options.shards = 2;
   return options;
 }
 
@@ -259,11 +269,41 @@ TEST(Groups, RefuseWhatCannotBe) {
             "--groups: 'fc.*' and entry 1 both take the tensor 'fc.bias'");
   EXPECT_EQ(refused("all: lion"), "--groups: no tensor is left for --method");
   EXPECT_NE(refused("vectors: local-vote"), "") << "another period";
-  TrainOptions options = run_of("dlion-vote", "vectors: lion");
-  options.coordinator = "in this process";
-  options.workers = 0;
+  TrainOptions options = with_coordinator(run_of("dlion-vote", "vectors: lion"));
+  options.personal = "fc.*";
   EXPECT_EQ(texts::error_of<InvalidArgument>([&] { make_plan(options, 1, deep_signs()); }),
-            "--groups with --coordinator: its workers train all tensors by one method");
+            "--groups with --personal: personal tensors are trained by one method");
+}
+
+TEST(Groups, AreThoseOfACoordinatorsRun) {
+  const auto task = deep_signs();
+  const TrainOptions options = with_coordinator(run_of("adamw", "vectors: sgdm lr=0.1"));
+  const TrainPlan plan = make_plan(options, 1, task);
+  testing::TestCoordinator coordinator(layout_of(*task->model().make(), options), plan.optimizer);
+  coordinator.settings = plan.run_settings;
+  coordinator.voters = 2;
+  std::array<TrainResult, 2> results;
+  {
+    std::vector<std::jthread> threads;
+    for (int w = 0; w < 2; ++w) {
+      threads.emplace_back([&, w] {
+        const auto connect = [&, w] { return coordinator.client(w); };
+        results[static_cast<std::size_t>(w)] = train::run_worker(options, connect, task, {});
+      });
+    }
+  }
+  EXPECT_EQ(results[0].param_hash, results[1].param_hash);
+  EXPECT_NE(results[0].param_hash, run(run_of("adamw", ""), task).param_hash);
+  for (const TrainResult& result : results) {
+    ASSERT_EQ(result.sections.size(), 2U);
+    EXPECT_EQ(result.sections[1].method, "sgdm");
+    EXPECT_GT(result.sections[1].bytes_sent, 0U);
+  }
+  TrainOptions other = options;
+  other.groups = "vectors: sgdm lr=0.2";
+  EXPECT_EQ(texts::error_of<InvalidArgument>(
+                [&] { train::run_worker(other, [&] { return coordinator.client(2); }, task, {}); }),
+            "coordinator: another run");
 }
 
 }  // namespace
