@@ -33,7 +33,7 @@ class Amp:
         self.used = scaler is not None or self._found is not None
         self.in_frames = self._found is not None and scaler is None and not (
             optimizer._ranks.nodes or optimizer._settings["coordinator"] or
-            any("h" in info_of(name).options for name, *_ in optimizer._methods()))
+            any("h" in info_of(name, options).options for name, options, _ in optimizer._methods()))
         self.is_read = self.used and not self.in_frames  # on the host, before the step
         self.scale = None   # the factor on gradients, if it was read;
         self.factor = None  # otherwise a tensor of one value with it

@@ -15,7 +15,15 @@ from .methods import method_info
 FIXED = ("matrix", "method", "options")  # keys that cannot change
 _OF_ALL = ("maximize", "foreach", "fused", "capturable", "differentiable")
 
-info_of = functools.lru_cache(maxsize=None)(method_info)
+
+@functools.lru_cache(maxsize=None)
+def _info(name, options):
+    return method_info(name, options={key.decode(): value.decode() for key, value in options})
+
+
+def info_of(name, options):
+    """The MethodInfo of the method with these options of its own."""
+    return _info(name, tuple(sorted(library.texts_of(options).items())))
 
 
 def betas_of(info, betas):
@@ -56,7 +64,7 @@ def method_of(settings, group):
 
 def info_in(settings, group):
     """The MethodInfo of the group's method."""
-    return info_of(method_of(settings, group)[0])
+    return info_of(*method_of(settings, group))
 
 
 def by_method(settings, groups):
@@ -79,7 +87,7 @@ def defaults_of(settings, group, defaults):
     defaults."""
     if not has_own(group):
         return {**settings.get("betas", {}), **defaults}
-    return {**{key: defaults[key] for key in _OF_ALL}, **rates_of(info_of(group["method"]))}
+    return {**{key: defaults[key] for key in _OF_ALL}, **rates_of(info_of(*method_of(settings, group)))}
 
 
 def append(add, settings, group, index, defaults):

@@ -207,7 +207,7 @@ _FUNCTIONS = {
     "pride_state_set_text": (None, [_handle, _string, _string]),
     "pride_method_count": (_u64, []),
     "pride_method_name": (_string, [_u64]),
-    "pride_method_info": (None, [_string, _i32, c.POINTER(Method)]),
+    "pride_method_info": (None, [c.POINTER(Options), _i32, c.POINTER(Method)]),
     "pride_method_option": (None, [_string, _u64, _text_out, _text_out, _text_out]),
     "pride_method_operations": (None, [_options, _handle, _i32, c.POINTER(_double)]),
     "pride_method_matrices": (None, [_options, _handle, c.POINTER(_i32), c.POINTER(_string)]),

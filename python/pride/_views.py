@@ -38,9 +38,9 @@ class Views:
         methods: those of the groups, by by_method()."""
         self._named, self._handle = named, handle
         sections, infos = {}, {}  # by group
-        for method, _, groups in methods:
+        for method, options, groups in methods:
             sections.update(dict.fromkeys(groups, section_of(handle, groups[0]).index))
-            infos.update(dict.fromkeys(groups, info_of(method)))
+            infos.update(dict.fromkeys(groups, info_of(method, options)))
         sizes, begins = [0] * len(methods), []  # by section; by slot
         for slot in slots:
             section = sections[slot.group]

@@ -31,27 +31,29 @@ class MethodInfo:
     on_device: bool = False  # runs on the GPU that holds the parameters
 
 
-def method_info(name: str, world: int = 4) -> MethodInfo:
-    """The method ``name`` on ``world`` ranks.
+def method_info(name: str, world: int = 4,
+                options: Optional[Dict[str, Any]] = None) -> MethodInfo:
+    """The method ``name`` with its own ``options`` on ``world`` ranks.
 
     Raises:
-        InvalidArgument: there is no such method; the text lists the names.
+        InvalidArgument: there is no such method, option or value; the text lists the names.
     """
     of_type("method", name, str)
     found = library.Method()
-    library.call("pride_method_info", name.encode(), whole("world", world, 1, 65535), c.byref(found))
-    options = {}
+    library.call("pride_method_info", c.byref(library.make_options(name, options or {})),
+                 whole("world", world, 1, 65535), c.byref(found))
+    known = {}
     texts = [c.c_char_p() for _ in range(3)]
     for i in range(found.n_options):
         library.call("pride_method_option", name.encode(), i, *map(c.byref, texts))
         option, default, about = (text.value.decode() for text in texts)
-        options[option] = default, about
+        known[option] = default, about
     d = found.defaults
     return MethodInfo(found.name.decode(), found.title.decode(), found.source.decode(),
                       found.bits_up, found.bits_down, bool(found.exact_cost), found.max_world,
                       found.growth.decode(), found.state_floats, d.lr, d.beta1, d.beta2, d.eps,
-                      d.weight_decay, options,
-                      not library.why_host_only(name, {}))
+                      d.weight_decay, known,
+                      not library.why_host_only(name, options or {}))
 
 
 def methods(world: int = 4) -> List[MethodInfo]:

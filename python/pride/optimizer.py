@@ -17,7 +17,6 @@ from ._world import MpiWorld
 from ._tensors import Slot, parts_of
 from ._ranks import locked
 from .errors import Error, InvalidArgument, duration, of_type, without_frames
-from .methods import method_info
 
 _NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
 
@@ -137,7 +136,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             check_arguments(self._settings, options, dict(
                 broadcast_parameters=broadcast_parameters, capturable=capturable,
                 differentiable=differentiable))
-            rates = _groups.rates_of(method_info(method), lr, betas, eps, weight_decay)
+            info = _groups.info_of(method, self._settings["options"])
+            rates = _groups.rates_of(info, lr, betas, eps, weight_decay)
             self._settings["betas"] = {key: rates[key] for key in rates if key == "betas"}
             torch.optim.Optimizer.__init__(self, self._unnamed(params), dict(
                 rates, maximize=maximize, foreach=foreach, fused=fused, capturable=False,

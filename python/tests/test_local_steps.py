@@ -12,7 +12,8 @@ from checkpoints import BF16, loaded, saved
 
 PLAIN = {"h": 4}
 STREAM = {"h": 4, "fragments": 2, "delay": 2}
-KINDS = [("local-vote", PLAIN), ("diloco", PLAIN), ("local-vote", STREAM), ("local-ef", STREAM)]
+FED_AVG = {"h": 4, "local": "sgdm", "outer_lr": 1, "outer_beta1": 0, "nesterov": "no"}
+KINDS = [("local-vote", PLAIN), ("diloco", PLAIN), ("diloco", FED_AVG), ("local-vote", STREAM), ("local-ef", STREAM)]
 STEPS = 11
 
 

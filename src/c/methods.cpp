@@ -154,16 +154,17 @@ const char* pride_method_name(uint64_t index) {
   return index < names.size() ? names[index].c_str() : nullptr;
 }
 
-int pride_method_info(const char* name, int32_t world, pride_method* out) {
+int pride_method_info(const pride_options* options, int32_t world, pride_method* out) {
   return guarded([&] {
     thread_local pride::MethodInfo info;
     PRIDE_CHECK(given(out, "out").struct_size >= sizeof(pride_method),
                 "pride_method: struct_size is ", out->struct_size, ", must be ",
                 sizeof(pride_method), " or more");
     PRIDE_CHECK(world >= 1, "a world of ", world, " ranks");
-    info = pride::method_info(&given(name, "name"), world);
+    const pride::OptimizerOptions all = options_for_one(options, world);
+    info = pride::method_info(all.method, world, all.options);
     *out = {.struct_size = out->struct_size,
-            .state_floats = pride::state_of(name, pride::Layout({{"w", {1}}})).floats,
+            .state_floats = pride::state_of(all.method, pride::Layout({{"w", {1}}}), all.options).floats,
             .name = info.name.c_str(),
             .title = info.title.c_str(),
             .source = info.source.c_str(),

@@ -18,7 +18,7 @@ void Optimizer::Impl::set_gradients(const std::optional<Gradients>& grads) {
                      view.factor == 1 && view.scale == nullptr;
   for (SectionStep& step : steps()) {
     step.grads = view;
-    if (plain && step.section->is_whole()) {
+    if (plain && step.section->has_all_tensors()) {
       step.grads.flat = static_cast<const float*>(grads->flat().data);
     } else {
       step.grads.places = step.gradients.data();

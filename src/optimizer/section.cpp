@@ -48,7 +48,7 @@ void check_words(const Section& section, const Layout& all) {
 }  // namespace
 
 View Section::view(View of_all, std::vector<ParameterPlace>& room) const {
-  if (is_whole()) return of_all;
+  if (has_all_tensors()) return of_all;
   room.clear();
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     const TensorSlot& slot = all->tensors()[tensors[t]];

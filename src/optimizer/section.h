@@ -29,7 +29,7 @@ struct Section {
   Layout layout;                     // of these; the optimizer's coordinates key their random bits
   std::vector<Bucket> buckets = {};  // their indices count the buckets of all sections
 
-  bool is_whole() const noexcept { return tensors.size() == all->tensors().size(); }
+  bool has_all_tensors() const noexcept { return tensors.size() == all->tensors().size(); }
 
   // What the optimizer has for all tensors, for the section's. `room` keeps addresses.
   View view(View all, std::vector<ParameterPlace>& room) const;

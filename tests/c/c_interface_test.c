@@ -103,9 +103,11 @@ static void* fail_elsewhere(void* unused) {
   (void)unused;
   CHECK_TEXT(pride_last_error(), "");
   CHECK_EQUAL(0, strlen(pride_last_error()));
-  CHECK_FAILS(
-      PRIDE_INVALID, "no-such-method",
-      pride_method_info("no-such-method", 2, &(pride_method){.struct_size = sizeof(pride_method)}));
+  pride_options options;
+  pride_options_init(&options, sizeof options);
+  options.method = "no-such-method";
+  CHECK_FAILS(PRIDE_INVALID, "no-such-method",
+              pride_method_info(&options, 2, &(pride_method){.struct_size = sizeof(pride_method)}));
   return NULL;
 }
 
@@ -121,10 +123,13 @@ static void test_methods(void) {
   CHECK(pride_method_count() > 10);
   CHECK(pride_method_name(pride_method_count()) == NULL);
   int n_votes = 0;
+  pride_options options;
+  pride_options_init(&options, sizeof options);
   for (uint64_t m = 0; m < pride_method_count(); ++m) {
     const char* name = pride_method_name(m);
     pride_method info = {.struct_size = sizeof info};
-    CHECK_OK(pride_method_info(name, 4, &info));
+    options.method = name;
+    CHECK_OK(pride_method_info(&options, 4, &info));
     CHECK(strcmp(name, info.name) == 0);
     CHECK(strlen(info.title) > 0 && strlen(info.source) > 0 && strlen(info.growth) > 0);
     CHECK(info.bits_up > 0 && info.max_world >= 4 && info.defaults.lr > 0);
@@ -144,12 +149,22 @@ static void test_methods(void) {
     }
   }
   CHECK_EQUAL(1, n_votes);
-  pride_method info = {.struct_size = 0};
-  CHECK_FAILS(PRIDE_INVALID, "struct_size is 0", pride_method_info("adamw", 4, &info));
+  const char *const names[] = {"local"}, *const values[] = {"lion"};
+  pride_method info = {.struct_size = sizeof info};
+  options.method = "local-ef";
+  CHECK_OK(pride_method_info(&options, 4, &info));
+  CHECK(info.defaults.eps > 0); /* AdamW's */
+  options.names = names;
+  options.values = values;
+  options.n_options = 1;
+  CHECK_OK(pride_method_info(&options, 4, &info));
+  CHECK(info.defaults.eps == 0);
+  info.struct_size = 0;
+  CHECK_FAILS(PRIDE_INVALID, "struct_size is 0", pride_method_info(&options, 4, &info));
   info.struct_size = sizeof info;
-  CHECK_FAILS(PRIDE_INVALID, "world of 0", pride_method_info("adamw", 0, &info));
+  CHECK_FAILS(PRIDE_INVALID, "world of 0", pride_method_info(&options, 0, &info));
   CHECK_FAILS(PRIDE_INVALID, "NULL", pride_method_info(NULL, 4, &info));
-  CHECK_FAILS(PRIDE_INVALID, "NULL", pride_method_info("adamw", 4, NULL));
+  CHECK_FAILS(PRIDE_INVALID, "NULL", pride_method_info(&options, 4, NULL));
 }
 
 /* Costs are stated without a world; counted bytes are a run's. */

@@ -26,8 +26,9 @@ PRIDE_API const char* pride_method_name(uint64_t index); /* NULL beyond the last
  * members of `options` are not read. The text is valid until the thread's next call of this
  * function. Since PRIDE_C_VERSION 5. */
 PRIDE_API int pride_method_why_host_only(const pride_options* options, const char** why);
-/* The method on `world` ranks. Texts are valid until the thread's next call of this function. */
-PRIDE_API int pride_method_info(const char* name, int32_t world, pride_method* out);
+/* options->method with its own options on `world` ranks. Other members of `options` are not read.
+ * Texts are valid until the thread's next call of this function. */
+PRIDE_API int pride_method_info(const pride_options* options, int32_t world, pride_method* out);
 PRIDE_API int pride_method_option(const char* name, uint64_t index, const char** option,
                                   const char** value, const char** help);
 /* Bytes of a step of options->method, without an optimizer. rank -1: the rank that sends most. */
