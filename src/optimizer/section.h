@@ -69,6 +69,8 @@ class Sections {
 
   // In the order of their first groups. `layout` must outlive this object. Throws InvalidArgument.
   Sections(const Layout& layout, const OptimizerOptions& options, int world);
+  Sections(const Sections&) = delete;
+  Sections& operator=(const Sections&) = delete;
 
   // A worker's steps, by section. The first call cuts the layouts into buckets.
   std::vector<SectionStep> make_steps(const OptimizerOptions& options, int world, Space& space);
