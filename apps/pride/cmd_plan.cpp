@@ -168,6 +168,7 @@ std::vector<Plan> all_plans(Communicator& comm, const PlanArguments& args) {
   for (const int world : worlds) {
     known.facts.world = world;
     Plan& plan = plans.emplace_back(known);
+    plan.has_groups = !groups.empty();
     for (const std::string& name : args.methods) {
       plan.rows.push_back(planned(comm, groups, name, known.facts));
     }

@@ -48,7 +48,7 @@ enum class LocalState { kKeep, kAverage, kReset };
 // step counts, and momenta have taken in the finite values of its gradients. In a step without
 // exchange, and in all steps with the options `fragments` and `delay`, only this rank
 // sees it. kRaise then throws on this rank and fails the communicator with the text. kSkip then
-// drops only this rank's step.
+// drops only this rank's step, of the tensors that have the gradient's method.
 enum class NonFinitePolicy { kRaise, kSkip };
 
 // What every front door takes. VirtualWorkers and RunWorker exchange in another way, and refuse a

@@ -195,7 +195,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         try:
             rows = self._ranks.agree("add_param_group", prepare, row)
             self._ranks.same(rows, 0, "names, shapes or matrices of the added parameters")
-            self._ranks.same(rows, 1, "hyper-parameters of the added group")
+            self._ranks.same(rows, 1, "method or hyper-parameters of the added group")
             self._ranks.same(rows, 2, "initial values of the added parameters")
             group = self.param_groups[first]
             values = self._group_values(group, first)

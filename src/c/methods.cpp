@@ -164,7 +164,8 @@ int pride_method_info(const pride_options* options, int32_t world, pride_method*
     const pride::OptimizerOptions all = options_for_one(options, world);
     info = pride::method_info(all.method, world, all.options);
     *out = {.struct_size = out->struct_size,
-            .state_floats = pride::state_of(all.method, pride::Layout({{"w", {1}}}), all.options).floats,
+            .state_floats =
+                pride::state_of(all.method, pride::Layout({{"w", {1}}}), all.options).floats,
             .name = info.name.c_str(),
             .title = info.title.c_str(),
             .source = info.source.c_str(),

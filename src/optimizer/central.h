@@ -29,7 +29,7 @@ class Central {
   int number() const noexcept { return voter_.number; }  // 0 before join()
   // Of one section's frames.
   std::size_t ballot_bytes(std::int64_t round, std::size_t section) const {
-    return rounds_.ballot_bytes(round, section);
+    return rounds_.bytes_by_section(round)[section];
   }
   Traffic traffic() const { return client_ ? client_->traffic() : Traffic{}; }
 

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "base/digest.h"
 #include "methods/vote_weights.h"
@@ -183,24 +184,23 @@ void CentralRound::check(const SectionStep& step) const {
   const Method& method = *step.method;
   const Round first{.step = step_of(0), .central = true};
   const Protocol protocol = method.protocol(first);
-  PRIDE_CHECK(!protocol.preliminary,
-              "a coordinator cannot serve this method: its workers share scales before each step");
-  PRIDE_CHECK(!method.state().has(StateKind::kServer),
-              "a coordinator cannot serve this method: its servers keep state of their own");
+  PRIDE_CHECK(!protocol.preliminary, "a coordinator cannot serve ", step.section->method,
+              ": its workers share scales before each step");
+  PRIDE_CHECK(!method.state().has(StateKind::kServer), "a coordinator cannot serve ",
+              step.section->method, ": its servers keep state of their own");
   for (const Bucket& bucket : step.section->buckets) {
     PRIDE_CHECK(bucket.shards.size() == 1, "a coordinator's buckets have one shard each, bucket ",
                 bucket.index, " has ", bucket.shards.size());
     for (const Part& part : method.parts(bucket, first)) {
-      PRIDE_CHECK(part.route != Route::kNative,
-                  "a coordinator cannot serve this method: the sum is the transport's own; set ",
-                  "dense = ordered or bf16");
-      PRIDE_CHECK(part.route == Route::kSharded && part.up.sized,
-                  "a coordinator cannot serve this method: its frames use the ",
-                  route_name(part.route), " route, or their length depends on data");
+      PRIDE_CHECK(part.route != Route::kNative, "a coordinator cannot serve ", step.section->method,
+                  ": the sum is the transport's own; set ", "dense = ordered or bf16");
+      PRIDE_CHECK(part.route == Route::kSharded && part.up.sized, "a coordinator cannot serve ",
+                  step.section->method, ": its frames use the ", route_name(part.route),
+                  " route, or their length depends on data");
     }
   }
-  PRIDE_CHECK(protocol.replays,
-              "a coordinator cannot serve this method: its workers share state that records do not "
+  PRIDE_CHECK(protocol.replays, "a coordinator cannot serve ", step.section->method,
+              ": its workers share state that records do not "
               "contain, keep the part of a drift that was not applied, or exchange fragments");
 }
 
@@ -235,16 +235,15 @@ Round CentralRound::round_of(std::int64_t round, std::uint64_t seed, std::uint64
 }
 
 std::size_t CentralRound::ballot_bytes(std::int64_t round) const {
-  std::size_t bytes = 0;
-  for (std::size_t s = 0; s < steps_.size(); ++s) bytes += ballot_bytes(round, s);
-  return bytes;
+  const auto by_section = bytes_by_section(round);
+  return std::accumulate(by_section.begin(), by_section.end(), std::size_t{0});
 }
 
-std::size_t CentralRound::ballot_bytes(std::int64_t round, std::size_t section) const {
-  std::size_t bytes = 0;
+std::vector<std::size_t> CentralRound::bytes_by_section(std::int64_t round) const {
+  std::vector<std::size_t> bytes(sections_.size());
   for_parts({.step = step_of(round), .central = true},
             [&](std::size_t b, std::size_t, const Part& part, const Shard& shard) {
-              if (sections_.by_bucket()[b].section == section) bytes += part.up.all_bytes(shard);
+              bytes[sections_.by_bucket()[b].section] += part.up.all_bytes(shard);
             });
   return bytes;
 }

@@ -52,7 +52,7 @@ class CentralRound {
   std::int64_t period() const noexcept { return period_; }
   std::int64_t step_of(std::int64_t round) const noexcept { return round * period_ + period_ - 1; }
   std::size_t ballot_bytes(std::int64_t round) const;
-  std::size_t ballot_bytes(std::int64_t round, std::size_t section) const;
+  std::vector<std::size_t> bytes_by_section(std::int64_t round) const;  // of a ballot
   std::size_t record_bytes(std::int64_t round, int groups, std::span<const Voter> voters) const;
 
   // The server's context of the step, with these voters. `weights` must be weights_of(voters), and

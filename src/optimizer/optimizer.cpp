@@ -90,9 +90,8 @@ std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree() {
     same_products = same_products || (step.section->info.bits_up >= 32 &&
                                       step.method->facts().matrix_operations > 0);
   }
-  for (const std::size_t section : sections.by_group()) {
-    if (sections.size() > 1) methods.number(section);
-  }
+  Digest of_groups;
+  for (const std::size_t section : sections.by_group()) of_groups.number(section);
   for (int r = 0; r < options.nodes.world(); ++r) {
     nodes.number(static_cast<std::uint64_t>(options.nodes.node_of(r)));
   }
@@ -105,6 +104,7 @@ std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree() {
       caller, layout,
       {{"method", methods.value()},
        {"method options", method_options.value()},
+       {"methods and options of groups", of_groups.value()},
        {"hyper-parameters", hyper.value()},
        {"seed", options.seed},
        {"bucket size", options.bucket_coords},

@@ -77,10 +77,6 @@ std::pair<Layout, OptimizerOptions> Replica::Impl::grown(std::vector<TensorSpec>
   std::ranges::move(tensors, std::back_inserter(specs));
   std::optional<Layout> all;
   agree(Call::kAdd, [&] {
-    for (const SectionStep& step : workers.front()) {
-      const std::string& why_not = step.method->facts().cannot_grow;
-      PRIDE_CHECK(steps_done == 0 || why_not.empty(), why_not);
-    }
     all.emplace(std::move(specs));
     return Settings{};
   });
@@ -94,8 +90,13 @@ std::pair<Layout, OptimizerOptions> Replica::Impl::grown(std::vector<TensorSpec>
 }
 
 // Takes the state of an Impl whose tensors and groups are the first of this one's, and so are its
-// sections.
+// sections. Throws InvalidArgument, and has taken nothing, if a method cannot have new tensors.
 void Replica::Impl::take_over(Impl& before) {
+  for (std::size_t s = 0; s < sections.size() && before.steps_done > 0; ++s) {
+    const std::size_t old = s < before.sections.size() ? before.sections[s].tensors.size() : 0;
+    const std::string& why_not = workers.front()[s].method->facts().cannot_grow;
+    PRIDE_CHECK(sections[s].tensors.size() == old || why_not.empty(), why_not);
+  }
   for (std::size_t i = 0; i < workers.size(); ++i) {
     for (std::size_t s = 0; s < before.sections.size(); ++s) {
       workers[i][s].method->state().take(before.workers[i][s].method->state(),

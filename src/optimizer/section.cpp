@@ -33,16 +33,22 @@ std::pair<std::string, OptionMap> method_of(const ParamGroup& group, const Optim
   return {name, complete_options(name, own ? group.options : all.options)};
 }
 
-// Words may name tensors of other parts of the model, and decide nothing if the caller does.
-void check_words(const Section& section, const Layout& all) {
-  const auto whole = [](const TensorSlot& slot) { return !slot.spec.first_coord; };
+// A word of an option such as not_matrices must name a tensor: of this section, or of another one.
+// It may name a tensor of another part of the model, and decides nothing if the caller does.
+void check_words(const Section& section) {
   const auto by_name = [](const TensorSlot& slot) {
     return slot.spec.as_matrix == AsMatrix::kByName;
   };
-  if (std::ranges::all_of(all.tensors(), whole) &&
-      std::ranges::any_of(section.layout.tensors(), by_name)) {
-    matrices_of(section.method, section.layout, section.options);
+  if (std::ranges::none_of(section.layout.tensors(), by_name)) return;
+  std::vector<TensorSpec> specs;
+  for (const TensorSlot& slot : section.all->tensors()) {
+    if (slot.spec.first_coord) return;
+    specs.push_back(slot.spec);
+    const auto at = static_cast<std::size_t>(&slot - section.all->tensors().data());
+    if (std::ranges::binary_search(section.tensors, at)) continue;
+    specs.back().as_matrix = AsMatrix::kNo;  // whatever its own method makes of it
   }
+  matrices_of(section.method, Layout(std::move(specs)), section.options);
 }
 
 }  // namespace
@@ -122,7 +128,7 @@ void Sections::check(const Section& section, const OptimizerOptions& options, in
   PRIDE_CHECK(info.period == first.period, "optimizer: ", section.method, " exchanges every ",
               info.period, " steps and ", first.name, " every ", first.period,
               ": all groups must have the same period");
-  check_words(section, *section.all);
+  check_words(section);
 }
 
 void Sections::cut(std::span<const SectionStep> steps, std::size_t bucket_coords, int world) {

@@ -144,7 +144,10 @@ std::string run_settings(const TrainPlan& plan) {
       {"schedule", o.schedule},    {"warmup", o.warmup},  {"final-lr-factor", o.final_lr_factor}};
   const auto size = to_json(plan.task->model().size);
   for (const auto& [name, value] : size.items()) settings["model " + name] = value;
-  if (!o.groups.empty()) settings["groups"] = o.groups;
+  const auto& groups = plan.optimizer.groups;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    if (!groups[g].method.empty()) settings[concat("lr of group ", g)] = *groups[g].lr;
+  }
   if (o.shards) {
     settings.update(
         {{"data", plan.task->data().hash}, {"sharding", o.sharding}, {"shards", plan.shards}});

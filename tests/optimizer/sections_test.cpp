@@ -297,6 +297,41 @@ TEST(Sections, AGroupMayBringAnotherMethod) {
   });
 }
 
+// onebit-adam's second moments are those of its first steps.
+TEST(Sections, OnlyThoseWithNewTensorsMustBeAbleToGrow) {
+  run_world(2, [](Communicator& comm) {
+    Side side(comm, options_of(pair("dlion-vote", "onebit-adam:freeze_steps=2")));
+    side.step(0);
+    const std::vector<float> before = testing::copy_of(side.x);
+    const auto add = [&](const std::string& name, int group, std::vector<ParamGroup> groups) {
+      side.optimizer.add({{name, {300}, group}}, std::move(groups));
+    };
+    const ParamGroup another{.method = "onebit-adam", .options = {{"freeze_steps", "3"}}};
+    const std::string why_not = "onebit-adam";
+    texts::expect_error<InvalidArgument>([&] { add("g", 1, {}); }, {why_not});
+    texts::expect_error<InvalidArgument>([&] { add("g", 3, {another}); }, {why_not});
+    EXPECT_EQ(side.optimizer.sections().size(), 2U);
+    EXPECT_FALSE(side.step(1).skipped) << "a refusal changes nothing";
+    add("g", 0, {});
+    add("h", 3, {{.method = "lion"}});
+    EXPECT_EQ(side.optimizer.sections().size(), 3U);
+  });
+}
+
+TEST(Sections, WordsMayNameTensorsOfOtherSections) {
+  if (!rules::has_blas()) GTEST_SKIP() << "built without CBLAS";
+  run_world(1, [](Communicator& comm) {
+    OptimizerOptions options = options_of(pair("dlion-muon", "adamw"));
+    for (const int g : {0, 2})
+      options.groups[static_cast<std::size_t>(g)].options = {{"not_matrices", "e"}};
+    EXPECT_EQ(Optimizer(comm, Layout(kModel), options).sections().size(), 2U);
+    for (const int g : {0, 2})
+      options.groups[static_cast<std::size_t>(g)].options = {{"not_matrices", "z"}};
+    texts::expect_error<InvalidArgument>([&] { Optimizer(comm, Layout(kModel), options); },
+                                         {"no tensor's name contains 'z'"});
+  });
+}
+
 TEST(Sections, AreRefusedWhereTheyCannotBe) {
   run_world(1, [](Communicator& comm) {
     const auto expect = [&](const OptimizerOptions& options, const std::string& text) {

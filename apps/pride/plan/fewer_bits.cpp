@@ -48,6 +48,7 @@ int least_of(const auto& hides) {
 
 FewerBits fewer_bits(const Plan& plan) {
   const PlanFacts& facts = plan.facts;
+  if (plan.has_groups) return {};  // its methods may not fit those of the groups
   const auto names = method_names();
   const bool have_muon = std::ranges::count(names, "turn-muon") > 0;
   const PlanRow* row = facts.world > 1 && have_muon ? fewest_bytes(plan) : nullptr;

@@ -148,7 +148,7 @@ double pays_up_to(const Plan& plan) {
 std::string notes_on(const Plan& plan) { return measured_note(plan) + not_modelled(plan.facts); }
 
 std::string verdict(const Plan& plan) {
-  const auto& [facts, rows, measured] = plan;
+  const auto& [facts, rows, measured, has_groups] = plan;
   const PlanRow* dense = best_of(rows, true);
   const PlanRow* small = best_of(rows, false);
   if (dense == nullptr || small == nullptr) return "";
@@ -179,7 +179,7 @@ std::string verdict(const Plan& plan) {
 }
 
 void print(const Plan& plan) {
-  const auto& [facts, rows, measured] = plan;
+  const auto& [facts, rows, measured, has_groups] = plan;
   std::cout << facts.world << " ranks, " << grouped(facts.params)
             << " parameters, forward and backward " << time_text(facts.compute_s)
             << (measured.ranks > 0 ? concat(" (measured on ", measured_text(measured), ")") : "")
@@ -233,7 +233,7 @@ nlohmann::ordered_json to_json(const Plan& plan) {
 std::string scaling_table(const std::vector<Plan>& plans) {
   std::vector<std::vector<std::string>> table = {{"ranks"}};
   for (const PlanRow& row : plans.front().rows) table[0].push_back(row.method.name);
-  for (const auto& [facts, rows, measured] : plans) {
+  for (const auto& [facts, rows, measured, has_groups] : plans) {
     std::vector<std::string>& line = table.emplace_back(1, grouped(facts.world));
     for (const PlanRow& row : rows) {
       line.push_back(

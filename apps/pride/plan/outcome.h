@@ -20,6 +20,7 @@ struct Plan {
   PlanFacts facts;
   std::vector<PlanRow> rows = {};
   Measured measured = {};
+  bool has_groups = false;  // some tensors have other methods than their rows: --groups
 };
 
 // A text that says whether compression pays: the fastest compressed method against the fastest

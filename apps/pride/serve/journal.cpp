@@ -142,8 +142,13 @@ void verify_journal(const JournalOptions& options) {
     parameters.push_back(
         {{"before_round", one.before_round}, {"params_hash", train::hex16(one.params_hash)}});
   }
+  Json group_methods = Json::array();
+  for (const ParamGroup& group : run.groups) {
+    group_methods.push_back(group.method.empty() ? run.method : group.method);
+  }
   std::cout << Json{{"method", run.method},
                     {"options", run.options},
+                    {"group_methods", group_methods},
                     {"tensors", run.tensors.size()},
                     {"first_record", files.first_record()},
                     {"next_round", files.next_round()},

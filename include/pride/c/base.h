@@ -11,7 +11,8 @@ extern "C" {
 #endif
 
 /* This number grows when a function, an enumerator or a last member of a struct is added. Existing
- * ones keep meaning and place as long as the library's name ends in .so.1. */
+ * ones keep meaning and place as long as the library's name ends in .so.1, from the first release
+ * on. */
 #define PRIDE_C_VERSION 12
 
 /* The result of every function that can fail. For all but PRIDE_OK and PRIDE_PENDING,

@@ -83,6 +83,7 @@ GroupChoice parse_group(const std::string& entry) {
 std::vector<GroupChoice> parse_groups(const std::string& text) {
   std::vector<GroupChoice> choices;
   for (const std::string& entry : parts_of(text, ';')) choices.push_back(parse_group(entry));
+  PRIDE_CHECK(text.empty() || !choices.empty(), "'", text, "': no entry; write 'WORDS: METHOD'");
   return choices;
 }
 
