@@ -157,7 +157,8 @@ void Replica::set_group(const ParamGroup& values, int group) {
 }
 
 ParamGroup Replica::Impl::settings(int index) {
-  ParamGroup values = settings_of(group(index), sections.of_group(index).info);
+  const GroupValues& now = group(index);  // which checks the index
+  ParamGroup values = settings_of(now, sections.of_group(index).info);
   const ParamGroup& first = options.groups[static_cast<std::size_t>(index)];
   values.method = first.method;
   values.options = first.options;
