@@ -64,7 +64,7 @@ void Optimizer::Impl::tensor_ready(std::size_t tensor, const std::optional<Const
 }
 
 void Optimizer::Impl::submit_tensor(std::size_t tensor, bool is_unused) {
-  const auto& [section, index] = sections.by_tensor()[tensor];
+  const std::size_t section = sections.by_tensor()[tensor].section, index = index_of(tensor);
   SectionStep& step = steps()[section];
   reported[tensor] = 1;
   is_unused = is_unused || step.ctx.is_frozen(index);
