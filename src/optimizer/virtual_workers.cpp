@@ -60,12 +60,9 @@ std::size_t VirtualWorkers::Impl::frame_bytes() const {
 }
 
 void VirtualWorkers::Impl::check_parameters() {
-  std::vector<ParameterPlace> room;
   for (const Steps& steps : workers) {
-    for (const SectionStep& step : steps) {
-      if (!step.is_local()) continue;
-      step.method->local()->begin(step.section->view(parameters->view(), room));
-    }
+    for_local(steps, parameters->view(),
+              [](LocalParameters& local, View x, std::span<const char>) { local.begin(x); });
   }
   params_checked = true;
 }

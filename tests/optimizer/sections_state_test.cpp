@@ -3,6 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "optimizer/section.h"
 #include "optimizer/sections_run.h"
 #include "pride/error.h"
 #include "support/texts.h"
@@ -11,6 +14,48 @@ namespace pride::sections_test {
 namespace {
 
 std::vector<float> copy_of(const FlatBuffer& x) { return {x.span().begin(), x.span().end()}; }
+
+TEST(Sections, BucketsComeInTheOrderOfBackward) {
+  const Layout layout(kModel);
+  OptimizerOptions options = options_of(pair("dlion-vote", "adamw"));
+  Sections sections(layout, options, 2);
+  const auto steps = sections.make_steps(options, 2, Space::host());
+  std::size_t last = kModel.size();
+  int index = 0;
+  for (const auto& [section, number] : sections.by_bucket()) {
+    const Bucket& bucket = sections[section].buckets[number];
+    EXPECT_EQ(bucket.index, index++);
+    std::size_t first = kModel.size();  // the tensor whose gradient completes the bucket
+    for (const Shard& shard : bucket.shards) {
+      for (const Piece& piece : shard.pieces) {
+        first = std::min(first, sections[section].tensors[piece.tensor]);
+      }
+    }
+    EXPECT_LE(first, last) << "bucket " << bucket.index;
+    last = first;
+  }
+  EXPECT_EQ(static_cast<std::size_t>(index),
+            sections[0].buckets.size() + sections[1].buckets.size());
+}
+
+TEST(Sections, FrozenTensorsAreThoseOfTheModel) {
+  run_world(2, [](Communicator& comm) {
+    Side side(comm, options_of(pair("dlion-vote", "adamw")));
+    side.step(0);
+    const std::vector<float> before = copy_of(side.x);
+    const std::array<bool, 6> frozen = {false, true, false, false, true, false};  // one of each
+    side.optimizer.set_frozen(frozen);
+    side.step(1);
+    for (std::size_t t = 0; t < kModel.size(); ++t) {
+      const TensorSlot& slot = side.optimizer.layout().tensors()[t];
+      const bool same =
+          std::equal(before.begin() + static_cast<std::ptrdiff_t>(slot.offset),
+                     before.begin() + static_cast<std::ptrdiff_t>(slot.offset + slot.n),
+                     side.x.span().begin() + static_cast<std::ptrdiff_t>(slot.offset));
+      EXPECT_EQ(same, frozen[t]) << slot.spec.name;
+    }
+  });
+}
 
 struct Saved {
   std::vector<StateDict> states;
