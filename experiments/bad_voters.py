@@ -61,9 +61,9 @@ def train(args):
     torch.manual_seed(args.seed)  # equal parameters everywhere
     args.width, args.heads, args.layers, args.patch = 128, 4, 4, 8
     model = train_vit.ViT(args)
-    optimizer = pride.DistributedLion(model.parameters(), lr=args.lr, betas=(0.9, 0.95),
-                                      weight_decay=0.005, coordinator=args.coordinator,
-                                      worker_name=f"worker{args.worker}", timeout=120)
+    optimizer = pride.RunWorker(model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.005,
+                                method="dlion-vote", coordinator=args.coordinator,
+                                name=f"worker{args.worker}", timeout=120)
     pixels, labels = train_vit.read_images(args.data, "data_batch_*")
     pixels, labels = (x[args.worker::args.workers] for x in (pixels, labels))  # this worker's shard
     bad = args.worker < args.bad[0]

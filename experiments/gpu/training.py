@@ -111,10 +111,10 @@ def rate(run, step):
     return run.lr * rise * 0.5 * (1 + math.cos(math.pi * step / run.steps))
 
 
-def make_optimizer(model, run, **kwargs):
-    return pride.Optimizer(
+def make_optimizer(model, run, workers):
+    return pride.VirtualWorkers(
         [(name, p) for name, p in model.named_parameters() if p.requires_grad], lr=run.lr, betas=run.betas, weight_decay=run.weight_decay,
-        method=run.method, options=run.options, seed=run.seed, bucket_size=1 << 26, **kwargs)
+        method=run.method, options=run.options, seed=run.seed, bucket_size=1 << 26, workers=workers)
 
 
 class Apart:
@@ -122,7 +122,7 @@ class Apart:
 
     def __init__(self, model, run, batches, device):
         self.gradient = fastest(model, run, batches, device)
-        self.optimizer = make_optimizer(model, run, virtual_workers=run.workers)
+        self.optimizer = make_optimizer(model, run, workers=run.workers)
         self.at_once, self.is_local = self.gradient.n, "h" in run.options
 
     def step(self, batches, losses):
@@ -149,7 +149,7 @@ class Joined:
         self.run, self.at_once = run, run.at_once or most_at_once(run)
         self.gradient = Gradient(model, run.how, joined(batches[:self.at_once]))
         self.sums = [torch.zeros_like(p, dtype=torch.float32) for p in self.gradient.parameters]
-        self.optimizer = make_optimizer(model, run, virtual_workers=1)
+        self.optimizer = make_optimizer(model, run, workers=1)
         self.steps, self.n = 0, sum(total.numel() for total in self.sums)
 
     def step(self, batches, losses):

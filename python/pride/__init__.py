@@ -17,12 +17,14 @@ from ._take_over import take_over
 from .lion import DistributedLion, Lion, LionCub
 from .methods import MethodInfo, method_info, methods, step_bytes
 from .optimizer import Optimizer
+from .run_worker import RunWorker
+from .virtual_workers import VirtualWorkers
 
 __version__ = _lib.pride_version().decode()
 __all__ = [
     "CommError", "DataError", "DeviceRates", "DistributedLion", "Error", "InvalidArgument", "Lion",
-    "LionCub", "MethodInfo", "NonFiniteGradient", "Optimizer", "OutOfMemory", "PlanRow",
-    "clip_grad_norm_", "device_report", "join", "local_gradients", "mean_over_ranks",
+    "LionCub", "MethodInfo", "NonFiniteGradient", "Optimizer", "OutOfMemory", "PlanRow", "RunWorker",
+    "VirtualWorkers", "clip_grad_norm_", "device_report", "join", "local_gradients", "mean_over_ranks",
     "method_info", "methods", "mpi", "plan", "step_bytes", "take_over",
 ]
 _LATER = ("accelerate", "checkpoint", "lightning", "transformers")  # imported when first used

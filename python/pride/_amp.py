@@ -3,7 +3,6 @@
 import torch
 import torch.distributed as dist
 
-from ._groups import info_of
 from ._tensors import local
 from .errors import InvalidArgument
 
@@ -27,13 +26,13 @@ class Amp:
     because a step without exchange sends no frame; attributes with a coordinator.
     """
 
-    def __init__(self, optimizer, scaler):
-        self._optimizer, self._scaler = optimizer, scaler
-        self._found = getattr(optimizer, "found_inf", None)
+    def __init__(self, owner, scaler, parameters, exchanges_all):
+        """owner: the optimizer, on which a GradScaler leaves its marks. exchanges_all: whether all
+        steps have frames."""
+        self._owner, self._scaler, self._parameters = owner, scaler, parameters
+        self._found = getattr(owner, "found_inf", None)
         self.used = scaler is not None or self._found is not None
-        self.in_frames = self._found is not None and scaler is None and not (
-            optimizer._ranks.nodes or optimizer._settings["coordinator"] or
-            any("h" in info_of(name, options).options for name, options, _ in optimizer._methods()))
+        self.in_frames = self._found is not None and scaler is None and exchanges_all
         self.is_read = self.used and not self.in_frames  # on the host, before the step
         self.scale = None   # the factor on gradients, if it was read;
         self.factor = None  # otherwise a tensor of one value with it
@@ -57,23 +56,23 @@ class Amp:
             found = torch.as_tensor(local(self._found), dtype=torch.float32,
                                     device=grad.device).reshape(()) != 0
             grad[(0,) * grad.ndim].masked_fill_(found, float("nan"))
-        elif not self._optimizer._shard_groups:  # with shards, another rank marks a value
+        elif not self._parameters.shard_groups:  # with shards, another rank marks a value
             self.is_read = True  # read() does not wait: this rank had no backward
             return
-        scale = getattr(self._optimizer, "grad_scale", None)
+        scale = getattr(self._owner, "grad_scale", None)
         if scale is not None:
             scale = torch.as_tensor(scale, dtype=torch.float64,
                                     device=getattr(scale, "device", "cpu")).reshape(1)
             scale = scale.reciprocal() + 0 * scale  # NaN if the scale is infinite
-            self.factor = self._optimizer._slots[0].place.copy(scale.float())
-        if self._optimizer.scaler is not None:
-            self._read_flags(self._optimizer.scaler)
+            self.factor = self._parameters.place.copy(scale.float())
+        if self._owner.scaler is not None:
+            self._read_flags(self._owner.scaler)
 
     def _first_gradient(self, unused):
         """A gradient of this rank that has values and is encoded, or None."""
-        optimizer = self._optimizer
-        params = [slot.param for slot, missing in zip(optimizer._slots, unused) if not missing]
-        params += [p for assembly in optimizer._assemblies for p in assembly.params]
+        parameters = self._parameters
+        params = [slot.param for slot, missing in zip(parameters.slots, unused) if not missing]
+        params += [p for assembly in parameters.assemblies for p in assembly.params]
         grads = (local(p.grad).detach() for p in params if p.grad is not None)
         return next((g for g in grads if g.layout == torch.strided and g.numel()), None)
 
@@ -81,27 +80,27 @@ class Amp:
         if self._scaler is not None:
             self._read_scaler()
         elif self.is_read:
-            scale = getattr(self._optimizer, "grad_scale", None)
+            scale = getattr(self._owner, "grad_scale", None)
             self.scale = None if scale is None else _factor_of(float(scale))
             self._found_inf = float(self._found) != 0
-            if self._optimizer.scaler is not None:
-                self._read_flags(self._optimizer.scaler)
-            for group in self._optimizer._shard_groups:  # each rank's flag covers its own shards
+            if self._owner.scaler is not None:
+                self._read_flags(self._owner.scaler)
+            for group in self._parameters.shard_groups:  # each rank's flag covers its own shards
                 flag = torch.tensor(float(self._found_inf), dtype=torch.float32,
-                                    device=self._optimizer._slots[0].device)
+                                    device=self._parameters.slots[0].device)
                 dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
                 self._found_inf = float(flag) != 0
 
     def _read_scaler(self):
-        scaler, number = self._scaler, id(self._optimizer)
+        scaler, number = self._scaler, id(self._owner)
         if scaler._per_optimizer_states[number]["stage"].name == "READY":
-            scaler._check_inf_per_device(self._optimizer)
+            scaler._check_inf_per_device(self._owner)
             self.scale = _factor_of(float(scaler._get_scale_async()))
         self._read_flags(scaler)
         self._found_inf = any(t.item() != 0 for t in self._flags.values())
 
     def _read_flags(self, scaler):
-        self._flags = scaler._per_optimizer_states[id(self._optimizer)]["found_inf_per_device"]
+        self._flags = scaler._per_optimizer_states[id(self._owner)]["found_inf_per_device"]
         if not self._flags:  # no gradient on this rank: a flag that share_inf() can set
             scale = scaler._get_scale_async()
             self._flags[scale.device] = torch.zeros(1, dtype=torch.float32, device=scale.device)

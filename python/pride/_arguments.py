@@ -2,16 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import collections.abc
 
-from . import _virtual
 from .errors import InvalidArgument, check_one_of, flag, number, whole
 
 
 def check_arguments(settings, options, flags):
     """Raises InvalidArgument. options: as given; flags: arguments that are no settings."""
-    if flags["capturable"]:
+    if flags.get("capturable"):
         raise InvalidArgument("pride: capturable=True: a step waits for the network and cannot be "
                               "captured in a CUDA graph")
-    if flags["differentiable"]:
+    if flags.get("differentiable"):
         raise InvalidArgument("pride: differentiable=True: a vote has no derivative")
     if options is not None and not isinstance(options, collections.abc.Mapping):
         raise InvalidArgument(f"pride: options = {options!r}, must be a dict of "
@@ -19,7 +18,6 @@ def check_arguments(settings, options, flags):
     for name in ("overlap", "release_gradients"):
         flag(name, settings[name])
     flag("broadcast_parameters", flags["broadcast_parameters"])
-    _virtual.check_setting(settings)
     check_one_of("on_non_finite", settings["on_non_finite"], ("raise", "skip"))
     check_one_of("equal_gradients", settings["equal_gradients"], ("refuse", "allow"))
     if settings["release_gradients"] and not settings["overlap"]:

@@ -3,17 +3,16 @@
 import torch
 import torch.distributed as dist
 
-from ._groups import method_of
 from ._tensors import is_sharded, local
 from .errors import InvalidArgument
 
 
-def deal_out(slots, settings, groups):
+def deal_out(slots, groups):
     """Returns (slots of this rank, Assemblies). If the method needs whole matrices, one rank of the
     mesh holds each sharded tensor of two dimensions or more; the others have no slot for it."""
     meshes = {}
     for slot in slots:
-        p, (method, options) = slot.param, method_of(settings, groups[slot.group])
+        p, (method, options) = slot.param, groups.method_of(groups.every[slot.group])
         if not (is_sharded(p) and p.ndim >= 2 and p.device_mesh.size() > 1 and (
                 "muon" in method or options.get("local") == "muon")):
             continue

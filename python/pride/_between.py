@@ -4,7 +4,6 @@ import weakref
 
 import torch
 
-from . import _library as library
 from ._device import memory_at
 from .errors import InvalidArgument
 
@@ -13,16 +12,17 @@ def keep_common(optimizer, model):
     """With local steps the model has this rank's own parameters from a forward pass with gradients
     to the end of the step, and otherwise the common ones: whatever evaluates, averages or saves it
     gets these."""
-    if library.lib.pride_optimizer_period(optimizer._handle) <= 1 or optimizer._between is not None:
+    parameters = optimizer._parameters
+    if not parameters.has_local_steps() or parameters.between is not None:
         return
-    delay = max(int(options.get("delay", 0)) for _, options, _ in optimizer._methods())
-    problem = ("virtual_workers" if optimizer._n_workers else
+    delay = max(int(options.get("delay", 0)) for _, options, _ in parameters.groups.methods())
+    problem = ("virtual workers" if optimizer._ranks.played else
                f"option delay={delay}, for which every step would wait" if delay else None)
     if problem:
         raise InvalidArgument(f"pride: local steps with {problem}: the model has the common parameters "
                               "between steps here; use pride.Optimizer in a loop of your own")
-    optimizer._between = Between(optimizer, model)
-    optimizer._between.common()
+    parameters.between = Between(optimizer, model)
+    parameters.between.common()
 
 
 class Between:
@@ -32,7 +32,7 @@ class Between:
         self._optimizer = weakref.ref(optimizer)
         self._marks = []
         self._forwarded = False  # a forward pass of the present step had the rank's own parameters
-        ours = {id(slot.param) for slot in optimizer._slots}
+        ours = {id(slot.param) for slot in optimizer._parameters.slots}
         model.register_forward_pre_hook(_InForward(self))
         # a loop may call a part of the model: a list of two networks, model.loss(x)
         for part in model.modules():
@@ -41,13 +41,13 @@ class Between:
 
     def common(self):
         optimizer = self._optimizer()
-        if not optimizer._holds_common:
+        if not optimizer._parameters.holds_common:
             optimizer.to_common()
         self._marks = _marks(optimizer)
 
     def own(self):
         optimizer = self._optimizer()
-        if optimizer._holds_common:
+        if optimizer._parameters.holds_common:
             if _marks(optimizer) != self._marks:
                 self._check_values(optimizer)
             optimizer.to_local()
@@ -65,12 +65,12 @@ class Between:
     @torch.no_grad()
     def _check_values(self, optimizer):
         """Refuses values that were written between steps, which the rank's own would overwrite."""
-        now = [slot.tensor.detach().clone() for slot in optimizer._slots]
+        now = [slot.tensor.detach().clone() for slot in optimizer._parameters.slots]
         optimizer.to_local()
         optimizer.to_common()
-        for slot, values in zip(optimizer._slots, now):
+        for slot, values in zip(optimizer._parameters.slots, now):
             if not torch.equal(slot.tensor, values):
-                for other, kept in zip(optimizer._slots, now):
+                for other, kept in zip(optimizer._parameters.slots, now):
                     other.tensor.copy_(kept)
                 raise InvalidArgument(
                     f"pride: '{slot.name}' was changed between steps: local steps go on from each "
@@ -80,17 +80,17 @@ class Between:
     def forward(self, whole):
         """In a part of the model no_grad() may be within a forward pass with gradients."""
         optimizer = self._optimizer()
-        if optimizer is None or optimizer._handle is None:
+        if optimizer is None or optimizer._parameters.handle is None:
             return
         if torch.is_grad_enabled():
             self.own()
             self._forwarded = True
-        elif whole and not optimizer._ranks.in_step and not optimizer._holds_common:
+        elif whole and not optimizer._ranks.in_step and not optimizer._parameters.holds_common:
             self.common()
 
 
 def _marks(optimizer):
-    return [(memory_at(slot.tensor), slot.tensor._version) for slot in optimizer._slots]
+    return [(memory_at(slot.tensor), slot.tensor._version) for slot in optimizer._parameters.slots]
 
 
 class _InForward:

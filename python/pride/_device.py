@@ -179,7 +179,7 @@ def place_of(tensors, settings, methods):
     """The place where the methods run. run_on "auto": the parameters' GPU, if all of them have
     kernels for it. If that GPU cannot be used (driver, NVRTC, a kernel's bits, memory), the host,
     with a warning."""
-    run_on = settings.get("run_on", "auto")
+    run_on = settings["run_on"]
     check_one_of("run_on", run_on, RUN_ON)
     gpu = None if run_on == "host" else gpu_of(tensors)
     if gpu is None:
@@ -206,7 +206,7 @@ def place_with_memory(place, layout, slots, settings, groups, bucket_size, metho
         return HOST
     options = library.make_options(
         settings["method"], settings["options"], groups, bucket_coords=bucket_size,
-        virtual_workers=settings.get("virtual_workers") or 0)
+        virtual_workers=settings.get("workers", 0))
     place.set_options(options)
     masters = sum(slot.n * (2 if slot.dtype == torch.bfloat16 else 4)
                   for slot in slots if slot.narrow())
@@ -220,7 +220,7 @@ def place_with_memory(place, layout, slots, settings, groups, bucket_size, metho
 
 def _host_instead(settings, methods, error):
     """Raises the error where run_on = "device"; otherwise the host, with one warning."""
-    if settings.get("run_on") == "device":
+    if settings["run_on"] == "device":
         raise error
     text = str(error)
     if text not in _WARNED:

@@ -14,11 +14,11 @@ from . import _library as library
 from . import _units
 from ._between import keep_common
 from ._device import HOST
-from ._groups import betas_of, info_in, method_of
+from ._replica import Replica
+from ._groups import betas_of
 from ._take_over import take
 from .errors import DataError, Error, InvalidArgument
 from .gradients import local_gradients
-from .optimizer import Optimizer
 
 _SAMPLE = 512  # coordinates of a tensor whose votes are compared
 _RUN = 32  # adjacent coordinates of the sample
@@ -52,7 +52,7 @@ def stop_averaging(model, ranks):
 def in_place_of(given, model, make, arguments, schedulers=(), every=()):
     """An optimizer of `make` over the groups of `given`, as take_over() makes it, with the rate and
     the decay in `arguments`, if there are any. One of pride's is returned unchanged."""
-    if not isinstance(given, Optimizer):
+    if not isinstance(given, Replica):
         arguments = dict(arguments)
         values = arguments.pop("lr", None), arguments.pop("weight_decay", None)
         return take(given, model, make, arguments, values=values, schedulers=schedulers, every=every)
@@ -66,8 +66,9 @@ def in_place_of(given, model, make, arguments, schedulers=(), every=()):
 def show_common(optimizers):
     """For a checkpoint in the middle of a step, of accumulated gradients."""
     for own in optimizers:
-        if getattr(own, "_between", None) is not None:
-            own._between.common()
+        parameters = getattr(own, "_parameters", None)
+        if parameters is not None and parameters.between is not None:
+            parameters.between.common()
 
 
 def those_of(given, schedulers):
@@ -80,7 +81,7 @@ class Meter:
     """An optimizer's values for the log. It does not communicate."""
 
     def __init__(self, optimizer):
-        if not isinstance(optimizer, Optimizer):
+        if not isinstance(optimizer, Replica):
             raise InvalidArgument(f"pride: the optimizer is a {type(optimizer).__name__}, not one "
                                   "of pride's")
         self._optimizer, self._before, self._agreement = optimizer, [], None
@@ -103,8 +104,8 @@ class Meter:
     @torch.no_grad()
     def _read(self, *_):
         """Parameters and momenta of the sample, before a step."""
-        self._optimizer._views.follow(self._optimizer.state)
-        slots = sorted(((i, slot) for i, slot in enumerate(self._optimizer._slots)
+        self._optimizer._parameters.follow_state()
+        slots = sorted(((i, slot) for i, slot in enumerate(self._optimizer._parameters.slots)
                         if slot.n and _votes(self._optimizer, slot.group)),
                        key=lambda pair: -pair[1].n)[:_TENSORS]
         self._before = []
@@ -119,13 +120,13 @@ class Meter:
         """This rank's signs, from momentum and gradient, and the signs of the step."""
         optimizer, won, counted = self._optimizer, 0, 0
         for i, at, p, m in self._before:
-            slot = optimizer._slots[i]
+            slot = optimizer._parameters.slots[i]
             if slot.grad is None:
                 continue
             group = optimizer.param_groups[slot.group]
-            info, group = info_in(optimizer._settings, group), _units.in_method_units(group)
+            info, group = optimizer._groups.info_of(group), _units.in_method_units(group)
             beta = betas_of(info, group["betas"])[0]
-            own = beta * m + (1 - beta) * optimizer._factor * _at(slot.grad, at)
+            own = beta * m + (1 - beta) * optimizer._parameters.factor * _at(slot.grad, at)
             now = _values(optimizer, i, at)[0]
             step = p * (1 - group["lr"] * group["weight_decay"]) - now
             clear = (own != 0) & (step != 0)
@@ -136,7 +137,7 @@ class Meter:
 
 def _votes(optimizer, group):
     """True if ranks vote on the group with the sign of a blend of momentum and gradient."""
-    return method_of(optimizer._settings, optimizer.param_groups[group])[0] in (
+    return optimizer._groups.method_of(optimizer.param_groups[group])[0] in (
         "dlion-vote", "dlion-avg", "signum-vote", "signum-avg")
 
 
@@ -146,7 +147,7 @@ def _at(tensor, index):
 
 def _values(optimizer, i, at):
     """Tensor i and its momentum at the coordinates `at`, as float32."""
-    slot = optimizer._slots[i]
+    slot = optimizer._parameters.slots[i]
     entry = optimizer.state[slot.param]
     momentum = next(t for key, t in entry.items() if key.split(".")[0] == "m")
     return _at(slot.tensor, at) if not slot.narrow() else _masters(optimizer, i, at), _at(
@@ -155,11 +156,11 @@ def _values(optimizer, i, at):
 
 def _masters(optimizer, tensor, at):
     """The float32 values of a narrower parameter."""
-    optimizer._table.fill(collect=False)
+    optimizer._parameters.table.fill(collect=False)
     made = torch.empty(len(at), dtype=torch.float32, device="cpu")
     for i in range(0, len(at), _RUN):
         n = min(_RUN, len(at) - i)
-        library.call("pride_optimizer_read", optimizer._handle, tensor, int(at[i]), n,
+        library.call("pride_optimizer_read", optimizer._parameters.handle, tensor, int(at[i]), n,
                      HOST.address(made[i:i + n], torch.float32, n))
     return made
 

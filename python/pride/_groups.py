@@ -6,10 +6,11 @@
 import collections.abc
 import ctypes as c
 import functools
+import weakref
 
 from . import _library as library
 from . import _units
-from .errors import InvalidArgument, number, of_type
+from .errors import InvalidArgument, flag, number, of_type
 from .methods import method_info
 
 FIXED = ("matrix", "method", "options")  # keys that cannot change
@@ -55,70 +56,6 @@ def has_own(group):
     return group.get("method") is not None
 
 
-def method_of(settings, group):
-    """The group's method and that method's options."""
-    if has_own(group):
-        return group["method"], group.get("options") or {}
-    return settings["method"], settings["options"]
-
-
-def info_in(settings, group):
-    """The MethodInfo of the group's method."""
-    return info_of(*method_of(settings, group))
-
-
-def by_method(settings, groups):
-    """[(method, options, indices of its groups)]."""
-    made = {}
-    for g, group in enumerate(groups):
-        name, options = method_of(settings, group)
-        key = name, *sorted(library.texts_of(options).items())
-        made.setdefault(key, (name, options, []))[2].append(g)
-    return list(made.values())
-
-
-def names_of(methods):
-    """The names in by_method()'s result, as one text."""
-    return ", ".join(dict.fromkeys(name for name, *_ in methods))
-
-
-def defaults_of(settings, group, defaults):
-    """What the group has where it gives nothing: its own method's values, or the optimizer's
-    defaults."""
-    if not has_own(group):
-        return {**settings.get("betas", {}), **defaults}
-    return {**{key: defaults[key] for key in _OF_ALL}, **rates_of(info_of(*method_of(settings, group)))}
-
-
-def append(add, settings, group, index, defaults):
-    """torch's add_param_group(), ``add``, with the group's own defaults."""
-    if has_own(group):
-        of_type(f"method of group {index}", group["method"], str)
-    if group.get("options") is not None:
-        of_type(f"options of group {index}", group["options"], collections.abc.Mapping)
-    for key, value in defaults_of(settings, group, defaults).items():
-        group.setdefault(key, value)
-    foreign = set(defaults) - set(group)
-    add(group)
-    for key in foreign:
-        del group[key]
-    if "betas" not in group:  # schedulers look there, and refuse to cycle any
-        defaults.pop("betas", None)
-
-
-def values_of(settings, group, index=None):
-    """The group's values as a pride_group without a method; NaN: a value that its method lacks."""
-    where = "of a group" if index is None else f"of group {index}"
-    given = _units.in_method_units(group, where)
-    betas = betas_of(info_in(settings, group), given.pop("betas", ()))
-    values = library.Group(*[float("nan")] * 5)
-    for name, value in given.items():
-        setattr(values, name, number(f"{name} {where}", value, 0))
-    for i, value in enumerate(betas, 1):
-        setattr(values, f"beta{i}", number(f"betas: beta{i} {where}", value, 0, 1))
-    return values
-
-
 def with_method(values, group):
     """The values with the group's own method and options, for a native optimizer to be made."""
     made = library.Group.from_buffer_copy(values)
@@ -126,19 +63,159 @@ def with_method(values, group):
     return made
 
 
-def fixed_of(group):
-    """What of the group cannot change."""
+def names_of(methods):
+    """The names in Groups.methods()'s result, as one text."""
+    return ", ".join(dict.fromkeys(name for name, *_ in methods))
+
+
+class Groups:
+    """The groups of an optimizer: its param_groups, which callers read and change."""
+
+    def __init__(self, owner, ranks, settings):
+        """settings: the optimizer's arguments."""
+        self._owner, self._ranks, self.settings = weakref.ref(owner), ranks, settings
+        self.sent = []            # the bytes of the values that libpride has
+        self._first_rates = []    # for warnings
+        self._members = []        # ids of the parameters that the optimizer was made with
+        self._fixed = []          # keys that cannot change
+
+    @property
+    def every(self):
+        return self._owner().param_groups
+
+    @property
+    def _defaults(self):
+        return self._owner().defaults
+
+    def parameters(self):
+        return [p for group in self.every for p in group["params"]]
+
+    def method_of(self, group):
+        """The group's method and that method's options."""
+        if has_own(group):
+            return group["method"], group.get("options") or {}
+        return self.settings["method"], self.settings["options"]
+
+    def info_of(self, group):
+        """The MethodInfo of the group's method."""
+        return info_of(*self.method_of(group))
+
+    def methods(self):
+        """[(method, options, indices of its groups)]."""
+        made = {}
+        for g, group in enumerate(self.every):
+            name, options = self.method_of(group)
+            key = name, *sorted(library.texts_of(options).items())
+            made.setdefault(key, (name, options, []))[2].append(g)
+        return list(made.values())
+
+    def defaults_of(self, group):
+        """What the group has where it gives nothing: its own method's values, or the optimizer's
+        defaults."""
+        if not has_own(group):
+            return {**self.settings.get("betas", {}), **self._defaults}
+        return {**{key: self._defaults[key] for key in _OF_ALL}, **rates_of(self.info_of(group))}
+
+    def append(self, add, group):
+        """torch's add_param_group(), ``add``, with the group's own defaults."""
+        index, defaults = len(self.every), self._defaults
+        if has_own(group):
+            of_type(f"method of group {index}", group["method"], str)
+        if group.get("options") is not None:
+            of_type(f"options of group {index}", group["options"], collections.abc.Mapping)
+        for key, value in self.defaults_of(group).items():
+            group.setdefault(key, value)
+        foreign = set(defaults) - set(group)
+        add(group)
+        for key in foreign:
+            del group[key]
+        if "betas" not in group:  # schedulers look there, and refuse to cycle any
+            defaults.pop("betas", None)
+
+    def values(self, group, index=None):
+        """The group's values as a pride_group without a method; NaN: a value that its method
+        lacks."""
+        where = "of a group" if index is None else f"of group {index}"
+        given = _units.in_method_units(group, where)
+        betas = betas_of(self.info_of(group), given.pop("betas", ()))
+        values = library.Group(*[float("nan")] * 5)
+        for name, value in given.items():
+            setattr(values, name, number(f"{name} {where}", value, 0))
+        for i, value in enumerate(betas, 1):
+            setattr(values, f"beta{i}", number(f"betas: beta{i} {where}", value, 0, 1))
+        return values
+
+    def of_all(self):
+        """values() of all groups."""
+        return [self.values(group, g) for g, group in enumerate(self.every)]
+
+    def check(self):
+        """Raises InvalidArgument for keys that no step would follow."""
+        groups = self.every
+        _units.check_keys(groups, [(self.method_of(group)[0], self.defaults_of(group))
+                                   for group in groups], self.settings, self._ranks.warn_once)
+        if len({flag(f"maximize of group {g}", group["maximize"]) for g, group in enumerate(groups)}) > 1:
+            raise InvalidArgument("pride: maximize differs between groups")
+
+    def check_rates(self, slots):
+        """Warns of a rate far above the one that a group began with."""
+        _units.check_rates(self.every, [self.defaults_of(group)["lr"] for group in self.every],
+                           self._first_rates, slots, self._ranks.warn_once)
+
+    def given(self, values):
+        """libpride has been made with, or got, more groups of these values."""
+        self.sent += map(bytes, values)
+        self._first_rates += map(self._rate, self.every[len(self._first_rates):], values)
+
+    def begin_rates(self):
+        """Rates are far above, or not, from the present ones on."""
+        self._first_rates = list(map(self._rate, self.every, self.of_all()))
+
+    def _rate(self, group, values):
+        return max(values.lr, self.info_of(group).lr)
+
+    def keep(self):
+        """The present parameters and fixed keys are those of the native optimizer."""
+        self._members = self._ids()
+        self._fixed = list(map(_fixed_of, self.every))
+
+    def _ids(self):
+        return [[id(p) for p in group["params"]] for group in self.every]
+
+    def send(self, handle):
+        """Passes changed values to libpride."""
+        if self._ids() != self._members:
+            raise InvalidArgument("pride: the parameters in optimizer.param_groups are not those "
+                                  "that the optimizer was made with; use add_param_group(), or "
+                                  "make a new optimizer")
+        for g, (group, before) in enumerate(zip(self.every, self._fixed)):
+            now = _fixed_of(group)
+            for key in FIXED:
+                if now[key] != before[key]:
+                    raise InvalidArgument(
+                        f"pride: group {g}: {key} is {now[key]} now and was {before[key]} when the "
+                        "optimizer was made; make a new optimizer")
+        self.check()
+        for g, values in enumerate(self.of_all()):
+            if bytes(values) != self.sent[g]:
+                self._set(handle, g, values)
+
+    def adopt(self, handle, sent):
+        """Takes another rank's `sent`."""
+        for g, values in enumerate(sent):
+            if values != self.sent[g]:
+                made = library.Group.from_buffer_copy(values)
+                self._set(handle, g, made)
+                _units.adopt(self.every[g], made)
+
+    def _set(self, handle, g, values):
+        library.call("pride_optimizer_set_group", handle, g, c.byref(values))
+        self.sent[g] = bytes(values)
+
+
+def _fixed_of(group):
     made = {key: group.get(key) for key in FIXED}
     return {**made, "options": dict(made["options"] or {})}
-
-
-def check_fixed(group, before, index):
-    now = fixed_of(group)
-    for key in FIXED:
-        if now[key] != before[key]:
-            raise InvalidArgument(
-                f"pride: group {index}: {key} is {now[key]} now and was {before[key]} when the "
-                "optimizer was made; make a new optimizer")
 
 
 def section_of(handle, group, step=0):
@@ -149,7 +226,7 @@ def section_of(handle, group, step=0):
 
 
 def sections_of(handle, methods, slots, step):
-    """The sections with their bytes, for Optimizer.traffic(). methods: by_method()'s result."""
+    """The sections with their bytes, for traffic(). methods: Groups.methods()'s result."""
     made = {}
     for _, _, groups in methods:
         own = set(groups)

@@ -7,10 +7,11 @@ import threading
 import time
 import weakref
 
+from . import _device
 from . import _library as library
 from ._lane import SLICE_S
 from ._tensors import arrays_of, fill_array
-from .errors import Error
+from .errors import CommError, Error, InvalidArgument
 
 GRACE_S = 0.5  # after a signal: a step that ends within it leaves all ranks alike
 
@@ -43,7 +44,7 @@ class NativeStep:
 
     def __init__(self, ranks):
         self._ranks = weakref.proxy(ranks)  # which calls end()
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._handle = self._place = None
         self._permission = _Permission()
         self.may_wait = False  # libpride asks for permission to apply
@@ -54,6 +55,20 @@ class NativeStep:
         self._is_ending = False  # since start_end()
         self._early = None     # the report and the error of a step that start_end() found ended
 
+    def check_usable(self):
+        """Raises if no step can begin or go on."""
+        if self.pid != os.getpid():
+            raise Error(f"pride: this optimizer belongs to process {self.pid}, which forked this "
+                        f"one ({os.getpid()}): make it after the fork")
+        if self._ranks.broken:
+            raise CommError(f"pride: no further steps: {self._ranks.broken}")
+        if _device.is_capturing():
+            text = ("during the capture of a CUDA graph: the exchange with other ranks cannot be "
+                    "part of a graph. Capture forward and backward, with overlap=False, and call "
+                    "step() after each replay")
+            self.abandon(text)  # a step that began in an earlier backward
+            raise InvalidArgument(f"pride: {text}")
+
     def ask_permission(self, options):
         """Options of an optimizer whose steps can wait for give_permission()."""
         options.before_apply = self._permission.function
@@ -62,6 +77,9 @@ class NativeStep:
     def set_optimizer(self, handle, place):
         """The native optimizer, None at the end, and where its method runs."""
         self._handle, self._place = handle, place
+
+    def is_in_step(self):
+        return self._ranks.in_step
 
     def steps_done(self):
         return library.lib.pride_optimizer_steps_done(self._handle)
@@ -161,7 +179,7 @@ class NativeStep:
 
     def abandon(self, reason):
         """Ends a step that has begun: the world fails with this reason."""
-        if not self._ranks.in_step or self._pid != os.getpid():  # the step is not a forked child's
+        if not self._ranks.in_step or self.pid != os.getpid():  # the step is not a forked child's
             return
         self._ranks.broken = self._ranks.broken or reason
         self._ranks.fail(reason)

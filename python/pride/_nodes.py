@@ -27,8 +27,6 @@ def check_setting(settings):
     others = {
         "process_group": "give one of process_group (or replicate_mesh) and node_group, which takes "
                          "all ranks of the job",
-        "coordinator": "give one of coordinator and node_group",
-        "virtual_workers": "give one of virtual_workers and node_group",
         "node_of_rank": "give one of node_of_rank, where every rank votes, and node_group",
         "overlap": "overlap=True: a node's gradients are averaged after backward"}
     text = next((text for name, text in others.items() if settings.get(name)), None)

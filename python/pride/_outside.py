@@ -75,12 +75,12 @@ def listed_names(names):
 class Outside:
     """The outside parameters that require a gradient, of an optimizer's models."""
 
-    def __init__(self, optimizer, owners, model=None):
-        """owners: all optimizers of pride's, which may share a model. model None: it is searched for
-        among all objects, without those that were frozen (gc.freeze())."""
-        self._owners = owners
-        self._models = [weakref.ref(m) for m in (
-            _models_of(optimizer._own_ids()) if model is None else [model])]
+    def __init__(self, ids, owned, model=None):
+        """ids: of the optimizer's parameters. owned(): ids of those of all optimizers of pride's,
+        which may share a model. model None: it is searched for among all objects, without those that
+        were frozen (gc.freeze())."""
+        self._owned = owned
+        self._models = [weakref.ref(m) for m in (_models_of(ids) if model is None else [model])]
         self._local, self._warned = set(), set()  # ids
 
     def add(self, model):
@@ -95,7 +95,7 @@ class Outside:
 
     def pairs(self):
         """Those that must be equal on all ranks."""
-        owned = self._local.union(*(optimizer._own_ids() for optimizer in list(self._owners)))
+        owned = self._local | self._owned()
         return [(name, p) for model in self._alive() if _parameters(model) for name, p in named(model)
                 if p.requires_grad and id(p) not in owned]
 

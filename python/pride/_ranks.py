@@ -3,6 +3,7 @@
 import contextlib
 import ctypes as c
 import functools
+import warnings
 
 from ._world import listed
 from .errors import CommError, Error, InvalidArgument, NonFiniteGradient, without_frames
@@ -63,6 +64,19 @@ class Ranks:
         self.operation = None  # the last on which ranks agreed
         self.in_step = False   # a step has begun and has not ended
         self.broken = None     # why the optimizer is of no more use
+        self.played = 0        # virtual workers that this process plays; 0: it is one rank
+        self._warned = set()
+
+    @property
+    def size(self):
+        """The number of workers whose votes count, with nodes that of nodes."""
+        return self.played or self.voters.size
+
+    def warn_once(self, text, key, anywhere=False):
+        """A warning, once for a key: on rank 0, or anywhere."""
+        if key not in self._warned and (anywhere or self.world.rank == 0):
+            self._warned.add(key)
+            warnings.warn(f"pride: {text}", stacklevel=2)
 
     def agree(self, operation, prepare=None, values=None):
         """Exchanges a row of numbers before an operation. Returns the rows of all ranks: the

@@ -71,11 +71,6 @@ def held_in(state):
     return {int(match.group(1)) for match in found if match}
 
 
-def stepped(optimizer):
-    optimizer._gathered = optimizer._consolidated = None
-    optimizer._views.stepped()
-
-
 @contextlib.contextmanager
 def uncollected():
     """Python's collector does not run in the block. While a state is made it would go through all objects
@@ -89,178 +84,181 @@ def uncollected():
             gc.enable()
 
 
-def _own(optimizer, worker=None):
-    """(texts, {(buffer, parameter): tensor}) of this rank, or of a virtual worker. Tensors are
-    copies."""
-    optimizer._views.follow(optimizer.state)
-    if not optimizer._ranks.in_step:  # in a step libpride refuses both calls
-        optimizer._table.fill(collect=False)
-        optimizer._table.give()
-    handle = library.Handle("state", "pride_optimizer_save", optimizer._handle) if (
-        worker is None) else library.Handle("state", "pride_optimizer_save_worker",
-                                            optimizer._handle, worker)
-    texts, tensors = {}, {}
-    name, value = c.c_char_p(), c.c_char_p()
-    for i in range(library.lib.pride_state_texts(handle)):
-        library.call("pride_state_text", handle, i, c.byref(name), c.byref(value))
-        texts[name.value.decode()] = value.value.decode()
-    if optimizer._ranks.nodes and "bucket size" in texts:  # libpride's depends on the rank's tensors
-        texts["bucket size"] = str(optimizer._bucket_size)
-    spec, data = library.Tensor(), c.c_void_p()
-    for i in range(library.lib.pride_state_tensors(handle)):
-        library.call("pride_state_tensor", handle, i, c.byref(spec), c.byref(data))
-        buffer, parameter = spec.name.decode().split("/", 1)
-        shape = [spec.shape[d] for d in range(spec.n_dims)]
-        tensors[buffer, parameter] = HOST.floats(data.value, math.prod(shape), handle).view(shape)
-    return texts, tensors
+class State:
+    """Saves the state of an optimizer; _load loads it."""
 
+    def __init__(self, parameters):
+        self.parameters, self.ranks = parameters, parameters.ranks
+        self.saved = None         # the state that a copied optimizer loads when it is built
+        self.saved_alone = False  # since the last step: a state_dict() with this rank's part
+        self._gathered = None     # states of all ranks, by consolidate()
+        self._consolidated = None  # the version of that state, on all ranks
 
-def state_dict(optimizer):
-    for hook in getattr(optimizer, "_optimizer_state_dict_pre_hooks", {}).values():
-        hook(optimizer)
-    if optimizer._handle is not None:
-        with uncollected():
-            made = _state_dict(optimizer)
-    elif optimizer._saved is not None:  # a copy that is not built yet
-        made = of_copy(optimizer)
-    else:
-        raise Error(f"pride: no state: {optimizer._ranks.broken or 'the optimizer was not made'}")
-    for hook in getattr(optimizer, "_optimizer_state_dict_post_hooks", {}).values():
-        changed = hook(optimizer, made)
-        made = made if changed is None else changed
-    return made
+    def stepped(self):
+        """The state has changed."""
+        self._gathered = self._consolidated = None
+        self.parameters.views.stepped()
 
+    def save(self):
+        """The value of state_dict(), without its hooks."""
+        if self.parameters.handle is not None:
+            with uncollected():
+                return self._save()
+        if self.saved is not None:  # a copy that is not built yet
+            return self.of_copy()
+        raise Error(f"pride: no state: {self.ranks.broken or 'the optimizer was not made'}")
 
-def _state_dict(optimizer):
-    rank, gathered = optimizer._ranks.voters.rank, optimizer._gathered
-    if gathered is not None and gathered[0] == _version(optimizer):
-        ranks = gathered[1]
-    elif optimizer._n_workers:
-        ranks = {i: _own(optimizer, i) for i in range(optimizer._n_workers)}
-    else:
-        ranks = {rank: _own(optimizer)}
-    index, groups = packed_groups(optimizer)
-    steps = float(library.lib.pride_optimizer_steps_done(optimizer._handle))
-    state = {}
-    kinds = {r: Kinds(texts) for r, (texts, _) in sorted(ranks.items())}
-    keys = [[(ranks[r][1], buffer, key_of(buffer, kind, r))
-             for r, each in kinds.items() for buffer, kind in each.of(g).items()]
-            for g in range(len(groups))]
-    for slot in optimizer._of_node():
-        entry = {"step": _step(steps)}
-        for tensors, buffer, key in keys[slot.group]:
-            if (buffer, slot.name) in tensors:
-                entry[key] = like(tensors[buffer, slot.name], slot)
-        state[index[id(slot.param)]] = entry
-    # torch.distributed.checkpoint needs an entry also for matrices that another rank holds whole
-    state = {i: state[i] if i in state else {"step": _step(steps)} for i in index.values()}
-    texts = next(iter(ranks.values()))[0]
-    every = {r: {**texts, "rank": str(r)} for r in range(int(texts["world"]))}
-    every.update((r, texts) for r, (texts, _) in ranks.items())
-    groups[0][ABOUT] = {"format": FORMAT, "ranks": {
-        str(r): {k: v for k, v in texts.items() if k != KIND_OF_MASTER}
-        for r, texts in every.items()}}
-    if Kinds(texts).is_private():
-        first = next((p for group in optimizer.param_groups for p in group["params"]
-                      if p.requires_grad), optimizer._of_node()[0].param)
-        # of one dimension: torch's tools fail at numbers that only some ranks have; and no float,
-        # which tools cast
-        state[index[id(first)]].update(
-            (f"step.rank{r}", torch.tensor([int(steps)], dtype=torch.int64, device="cpu"))
-            for r in ranks)
-    if optimizer._ranks.nodes and any(each.has(library.SERVER) for each in kinds.values()):
-        groups[0][ABOUT]["node_ranks"] = len(optimizer._ranks.nodes.ranks)
-    return {"state": state, "param_groups": groups}
+    def _own(self, worker=None):
+        """(texts, {(buffer, parameter): tensor}) of this rank, or of a virtual worker. Tensors are
+        copies."""
+        parameters = self.parameters
+        parameters.follow_state()
+        if not self.ranks.in_step:  # in a step libpride refuses both calls
+            parameters.table.fill(collect=False)
+            parameters.table.give()
+        handle = library.Handle("state", "pride_optimizer_save", parameters.handle) if (
+            worker is None) else library.Handle("state", "pride_optimizer_save_worker",
+                                                parameters.handle, worker)
+        texts, tensors = {}, {}
+        name, value = c.c_char_p(), c.c_char_p()
+        for i in range(library.lib.pride_state_texts(handle)):
+            library.call("pride_state_text", handle, i, c.byref(name), c.byref(value))
+            texts[name.value.decode()] = value.value.decode()
+        if self.ranks.nodes and "bucket size" in texts:  # libpride's depends on the rank's tensors
+            texts["bucket size"] = str(parameters.bucket_size)
+        spec, data = library.Tensor(), c.c_void_p()
+        for i in range(library.lib.pride_state_tensors(handle)):
+            library.call("pride_state_tensor", handle, i, c.byref(spec), c.byref(data))
+            buffer, parameter = spec.name.decode().split("/", 1)
+            shape = [spec.shape[d] for d in range(spec.n_dims)]
+            tensors[buffer, parameter] = HOST.floats(data.value, math.prod(shape), handle).view(shape)
+        return texts, tensors
+
+    def _save(self):
+        rank, slots = self.ranks.voters.rank, self.parameters.of_node
+        if self._gathered is not None and self._gathered[0] == self._version():
+            ranks = self._gathered[1]
+        elif self.ranks.played:
+            ranks = {i: self._own(i) for i in range(self.ranks.played)}
+        else:
+            ranks = {rank: self._own()}
+        index, groups = packed(self.parameters.groups.every)
+        steps = float(self.parameters.steps_done())
+        state = {}
+        kinds = {r: Kinds(texts) for r, (texts, _) in sorted(ranks.items())}
+        keys = [[(ranks[r][1], buffer, key_of(buffer, kind, r))
+                 for r, each in kinds.items() for buffer, kind in each.of(g).items()]
+                for g in range(len(groups))]
+        for slot in slots:
+            entry = {"step": _step(steps)}
+            for tensors, buffer, key in keys[slot.group]:
+                if (buffer, slot.name) in tensors:
+                    entry[key] = like(tensors[buffer, slot.name], slot)
+            state[index[id(slot.param)]] = entry
+        # torch.distributed.checkpoint needs an entry also for matrices that another rank holds whole
+        state = {i: state[i] if i in state else {"step": _step(steps)} for i in index.values()}
+        texts = next(iter(ranks.values()))[0]
+        every = {r: {**texts, "rank": str(r)} for r in range(int(texts["world"]))}
+        every.update((r, texts) for r, (texts, _) in ranks.items())
+        groups[0][ABOUT] = {"format": FORMAT, "ranks": {
+            str(r): {k: v for k, v in texts.items() if k != KIND_OF_MASTER}
+            for r, texts in every.items()}}
+        if Kinds(texts).is_private():
+            first = next((p for p in self.parameters.groups.parameters() if p.requires_grad),
+                         slots[0].param)
+            # of one dimension: torch's tools fail at numbers that only some ranks have; and no float,
+            # which tools cast
+            state[index[id(first)]].update(
+                (f"step.rank{r}", torch.tensor([int(steps)], dtype=torch.int64, device="cpu"))
+                for r in ranks)
+        if self.ranks.nodes and any(each.has(library.SERVER) for each in kinds.values()):
+            groups[0][ABOUT]["node_ranks"] = len(self.ranks.nodes.ranks)
+        return {"state": state, "param_groups": groups}
+
+    def of_copy(self):
+        """The state of a copy that is not built yet, with its present groups."""
+        groups = packed(self.parameters.groups.every)[1]
+        groups[0][ABOUT] = self.saved["param_groups"][0][ABOUT]
+        return copy.deepcopy({"state": self.saved["state"], "param_groups": groups})
+
+    def lacks_others(self):
+        """True if save() has a part of the state, and other ranks the rest."""
+        if self.parameters.handle is None or self.ranks.world.size == 1 or (
+                self._consolidated == self._version()):  # some rank has them all
+            return False
+        return bool(self.ranks.nodes) or any(
+            each.kind != library.SHARED for each in buffers(self.parameters.handle))
+
+    def _version(self):
+        """Changes whenever the state changes."""
+        return self.parameters.steps_done(), len(self.parameters.slots)
+
+    def consolidate(self, to):
+        """Gathers the state of all ranks on rank ``to``."""
+        world, own = self.ranks.world, []
+
+        def save():
+            if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < world.size:
+                raise InvalidArgument(
+                    f"pride: consolidate_state_dict(to={to!r}) of {world.size} ranks")
+            own[:] = self._own()
+
+        rows = self.ranks.agree("consolidate_state_dict", save, lambda: [to])
+        self.ranks.same(rows, 0, "argument 'to' of consolidate_state_dict()")
+        texts, tensors = own
+        node = self.ranks.node_of(world.rank)
+        ranks = {node: (texts, dict(tensors))}
+        data = io.BytesIO()
+        if world.rank != to:
+            with_shared = self.ranks.nodes and node == self.ranks.node_of(to)
+            kinds = Kinds(texts).by_key(tensors, self.parameters.slots)
+            torch.save((texts, {key: t for key, t in tensors.items()
+                                if with_shared or kinds[key] != library.SHARED}), data)
+        for r, received in self._gather(data.getvalue(), to).items():
+            texts, tensors = torch.load(io.BytesIO(received), map_location="cpu")
+            had = ranks.setdefault(self.ranks.node_of(r), ({}, {}))
+            had[0].update(texts)
+            had[1].update(tensors)
+        self._consolidated = self._version()
+        if world.rank == to:
+            self._gathered = self._version(), ranks
+
+    def _gather(self, data, to):
+        """Gathers bytes on rank `to`: returns {rank: bytes} of the others there, {} elsewhere."""
+        world = self.ranks.world
+        if world.size == 1:
+            return {}
+        sizes = self.ranks.all_gather(c.c_uint64(len(data)))
+        out, into = (c.c_uint64 * world.size)(), (c.c_uint64 * world.size)()
+        if world.rank == to:
+            into[:] = sizes
+        else:
+            out[to] = len(data)
+        every = c.create_string_buffer(sum(into))
+        self.ranks.call("pride_comm_all_to_all_v", world.handle, data, out, every, into, world=world)
+        if world.rank != to:
+            return {}
+        received, begin = {}, 0
+        for r in range(world.size):
+            if r != to:
+                received[r] = every[begin:begin + sizes[r]]
+            begin += sizes[r]
+        return received
 
 
 def _step(number):
     return torch.tensor(number, dtype=torch.float32, device="cpu")
 
 
-def of_copy(optimizer):
-    groups = packed_groups(optimizer)[1]
-    groups[0][ABOUT] = optimizer._saved["param_groups"][0][ABOUT]
-    return copy.deepcopy({"state": optimizer._saved["state"], "param_groups": groups})
-
-
-def lacks_others(optimizer):
-    """True if state_dict() has a part of the state, and other ranks the rest."""
-    if optimizer._handle is None or optimizer._ranks.world.size == 1 or (
-            optimizer._consolidated == _version(optimizer)):  # some rank has them all
-        return False
-    return bool(optimizer._ranks.nodes) or any(
-        each.kind != library.SHARED for each in buffers(optimizer._handle))
-
-
-def _version(optimizer):
-    """Changes whenever the state changes."""
-    return library.lib.pride_optimizer_steps_done(optimizer._handle), len(optimizer._slots)
-
-
-def packed_groups(optimizer):
-    """Groups with numbers instead of parameters, as torch packs them."""
-    index, groups, start = {}, [], 0
-    for group in optimizer.param_groups:
+def packed(groups):
+    """({id of a parameter: its number}, groups with numbers instead of parameters), as torch packs
+    them."""
+    index, made, start = {}, [], 0
+    for group in groups:
         for i, p in enumerate(group["params"], start):
             index.setdefault(id(p), i)
         start += len(group["params"])
-        packed = {k: copy.deepcopy(v) for k, v in group.items() if k != "params"}
-        packed["params"] = [index[id(p)] for p in group["params"]]
-        groups.append(packed)
-    return index, groups
-
-
-def consolidate(optimizer, to):
-    world = optimizer._ranks.world
-    made = {}
-
-    def save():
-        if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < world.size:
-            raise InvalidArgument(
-                f"pride: consolidate_state_dict(to={to!r}) of {world.size} ranks")
-        made["own"] = _own(optimizer)
-
-    if optimizer._n_workers:
-        return  # state_dict() has the states of all virtual workers
-    rows = optimizer._ranks.agree("consolidate_state_dict", save, lambda: [to])
-    optimizer._ranks.same(rows, 0, "argument 'to' of consolidate_state_dict()")
-    texts, tensors = made["own"]
-    node = optimizer._ranks.node_of(world.rank)
-    ranks = {node: (texts, dict(tensors))}
-    data = io.BytesIO()
-    if world.rank != to:
-        with_shared = optimizer._ranks.nodes and node == optimizer._ranks.node_of(to)
-        kinds = Kinds(texts).by_key(tensors, optimizer._slots)
-        torch.save((texts, {key: t for key, t in tensors.items()
-                            if with_shared or kinds[key] != library.SHARED}), data)
-    for r, received in _gathered(optimizer, data.getvalue(), to).items():
-        texts, tensors = torch.load(io.BytesIO(received), map_location="cpu")
-        had = ranks.setdefault(optimizer._ranks.node_of(r), ({}, {}))
-        had[0].update(texts)
-        had[1].update(tensors)
-    optimizer._consolidated = _version(optimizer)
-    if world.rank == to:
-        optimizer._gathered = _version(optimizer), ranks
-
-
-def _gathered(optimizer, data, to):
-    """Gathers bytes on rank `to`: returns {rank: bytes} of the others there, {} elsewhere."""
-    world = optimizer._ranks.world
-    if world.size == 1:
-        return {}
-    sizes = optimizer._ranks.all_gather(c.c_uint64(len(data)))
-    out, into = (c.c_uint64 * world.size)(), (c.c_uint64 * world.size)()
-    if world.rank == to:
-        into[:] = sizes
-    else:
-        out[to] = len(data)
-    every = c.create_string_buffer(sum(into))
-    optimizer._ranks.call("pride_comm_all_to_all_v", world.handle, data, out, every, into, world=world)
-    if world.rank != to:
-        return {}
-    received, begin = {}, 0
-    for r in range(world.size):
-        if r != to:
-            received[r] = every[begin:begin + sizes[r]]
-        begin += sizes[r]
-    return received
+        each = {k: copy.deepcopy(v) for k, v in group.items() if k != "params"}
+        each["params"] = [index[id(p)] for p in group["params"]]
+        made.append(each)
+    return index, made

@@ -13,12 +13,15 @@ from torch.nn.parallel import DistributedDataParallel
 from . import _library as library
 from . import _units as units
 from ._between import keep_common
-from ._groups import FIXED, betas_of, has_own, info_in, method_of
+from ._groups import FIXED, betas_of, has_own
 from ._matrices import remember
+from ._replica import Replica
 from ._tensors import is_sharded
 from .errors import InvalidArgument, number, of_type
 from .gradients import local_gradients
 from .optimizer import Optimizer
+from .run_worker import RunWorker
+from .virtual_workers import VirtualWorkers
 
 # torch's optimizers that add weight decay to the gradient
 _COUPLED = ("ASGD", "Adadelta", "Adagrad", "Adam", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
@@ -27,7 +30,7 @@ _COUPLED = ("ASGD", "Adadelta", "Adagrad", "Adam", "Adamax", "NAdam", "RAdam", "
 def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]],
               model: torch.nn.Module, method: str = "dlion-vote", *, scheduler: Any = None,
               lr_scale: Optional[float] = None, weight_decay_scale: Optional[float] = None,
-              **arguments: Any) -> Union[Optimizer, List[Optimizer]]:
+              **arguments: Any) -> Union[Replica, List[Replica]]:
     """Makes one of pride's optimizers over the groups of a loop's own, which takes no further step.
 
         optimizer = pride.take_over(optimizer, model, method="dlion-muon", scheduler=scheduler)
@@ -58,7 +61,9 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
             Muon 1 / sqrt(longer side of its matrices).
         weight_decay_scale: factor on decays. Default: 1 / lr_scale, which leaves
             ``lr * weight_decay`` unchanged.
-        arguments: of :class:`pride.Optimizer`, e.g. ``options=`` or ``betas=``.
+        arguments: of :class:`pride.Optimizer`, e.g. ``options=`` or ``betas=``; with
+            ``coordinator=`` those of :class:`pride.RunWorker`, and with ``workers=`` those of
+            :class:`pride.VirtualWorkers`, which is then returned.
 
     Raises:
         InvalidArgument: on all ranks: a parameter requires a gradient and is in no group; the
@@ -76,7 +81,8 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
         raise InvalidArgument("pride: take_over: the list of optimizers is empty")
     leave_gradients_local(model)
     schedulers = list(scheduler) if isinstance(scheduler, (list, tuple)) else [scheduler]
-    make = functools.partial(Optimizer, method=method)
+    make = functools.partial(RunWorker if "coordinator" in arguments else VirtualWorkers
+                             if "workers" in arguments else Optimizer, method=method)
     factors = tuple(None if value is None else number(f"take_over: {name}", value, 0) for name, value in (
         ("lr_scale", lr_scale), ("weight_decay_scale", weight_decay_scale)))
     made = [take(given, model, make, arguments, factors=factors,
@@ -95,10 +101,9 @@ def take(given, model, make, arguments, *, values=(None, None), factors=(None, N
         raise InvalidArgument(f"pride: take_over: a {wrong[0]} is not a torch.optim.Optimizer")
     groups = Groups(given, model, values, factors, schedulers, every)
     remember(unwrapped(model))
-    arguments = dict(arguments)
     # ranks that each seed alone get rank 0's values, as from DDP; shards have no common ones
-    if not any(is_sharded(p) for p in model.parameters()):
-        arguments.setdefault("broadcast_parameters", True)
+    groups.broadcasts = "broadcast_parameters" not in arguments and not any(
+        is_sharded(p) for p in model.parameters())
     before = [dict(group) for group in given.param_groups]
     try:
         return _made(make, groups, arguments, given, model)
@@ -138,6 +143,8 @@ class Groups(list):
     """Groups of (name, parameter) pairs, from which one of pride's optimizers is made. Its constructor
     calls share(), where a refusal of one rank is raised on all."""
 
+    broadcasts = False  # ranks get rank 0's parameters
+
     def __init__(self, given, model, values, factors, schedulers, every):
         self.given, self._model, self._values, self._factors = given, model, values, factors
         self._schedulers, self._every, self.loaded = schedulers, every, None
@@ -162,7 +169,7 @@ class Groups(list):
                 group.setdefault("matrix", self._kind_of(group) == "muon")
             if units.ABOUT in group:
                 group[units.ABOUT] = None
-            self._set(group, scale, decays, info_in(own._settings, group), pattern)
+            self._set(group, scale, decays, own._groups.info_of(group), pattern)
         if self._values[0] is not None and self._known():
             for scheduler in self._schedulers:
                 units.rescale_scheduler(scheduler, self._scales)
@@ -172,9 +179,9 @@ class Groups(list):
             k: v for k, v in self.given.defaults.items() if _is_value(v)}, **{
             k: first[k] for k in (units.LR, units.DECAY, units.BETAS, units.EPS) if k in first}}
         own.defaults["lr"] = usual / groups[0][units.LR]
-        own._settings["taken"] = [units.foreign(group) for group in groups]
+        own._groups.settings["taken"] = [units.foreign(group) for group in groups]
         own.param_groups = groups
-        own._matrices.is_said = True  # in line()
+        own._parameters.matrices.is_said = True  # in line()
         own._model = weakref.ref(self._model)
 
     def _set(self, group, scale, decays, info, pattern):
@@ -208,7 +215,7 @@ class Groups(list):
 
     def _check(self):
         given, kind = self.given, self._kind
-        if isinstance(given, Optimizer):
+        if isinstance(given, Replica):
             raise InvalidArgument(f"pride: take_over: the optimizer is one of pride's already, a {kind}")
         if hasattr(given, "accelerator_state"):
             raise InvalidArgument("pride: take_over: Accelerate has wrapped the optimizer: use "
@@ -281,8 +288,8 @@ class Groups(list):
                 raise InvalidArgument("pride: take_over: lr_scale = 0, must be above 0")
             scale, why = factors[0], "lr_scale"
         else:
-            scale, why = units.derived(self.given, group, info_in(own._settings, group),
-                                       method_of(own._settings, group)[1])
+            scale, why = units.derived(self.given, group, own._groups.info_of(group),
+                                       own._groups.method_of(group)[1])
         if factors[1] is None and values[1] is None:
             self._check_decay(group)
         return scale, why
@@ -323,8 +330,8 @@ class Groups(list):
         traffic, routes = own.traffic(), c.c_char_p()
         texts = [f"{section['method']}{'' if i else f' takes over {self._kind}'}: " + self._rates(
             own, section["groups"]) for i, section in enumerate(traffic["sections"])]
-        library.call("pride_optimizer_routes", own._handle, c.byref(routes))
-        more = [text for text in (own._matrices.text, routes.value.decode()) if text]
+        library.call("pride_optimizer_routes", own._parameters.handle, c.byref(routes))
+        more = [text for text in (own._parameters.matrices.text, routes.value.decode()) if text]
         return (f"pride: {'; '.join(texts)}, {traffic['mean_cost_bytes']:,.0f} bytes a step instead of "
                 f"{traffic['fp32_bytes']:,} in float32, {own._ranks.world.size} rank(s)" +
                 "".join(f"; {text}" for text in more))

@@ -12,6 +12,7 @@ from ._matrices import remember
 from ._tensors import is_sharded
 from ._world import MpiWorld, current_mpi_world
 from .errors import InvalidArgument, of_type
+from ._replica import Replica
 from .optimizer import Optimizer
 
 
@@ -50,19 +51,21 @@ def join(optimizer: Optimizer) -> Iterator[None]:
     """
     of_type("join: optimizer", optimizer, Optimizer)
     optimizer._usable()
-    if optimizer._settings.get("node_group") is not None:
+    if optimizer._settings["node_group"] is not None:
         raise InvalidArgument("pride: join() with node_group: the ranks of a node step together; "
                               "give them equally many batches")
     optimizer._ranks.agree("join")
     yield
-    if optimizer._between is not None:
-        optimizer._between.own()
-    optimizer._serve_until_all_end()
-    if optimizer._between is not None:
-        optimizer._between.common()
+    between = optimizer._parameters.between
+    if between is not None:
+        between.own()
+    with torch.no_grad():
+        optimizer._steps.serve_until_all_end(optimizer._lock, optimizer._usable)
+    if between is not None:
+        between.common()
 
 
-def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.Tensor],
+def clip_grad_norm_(parameters: Union[Replica, Iterable[torch.Tensor], torch.Tensor],
                     max_norm: float, norm_type: float = 2.0,
                     error_if_nonfinite: bool = False) -> torch.Tensor:
     """Clips the norm of **this rank's own** gradient, before ``step()``. Returns that norm.
@@ -72,7 +75,7 @@ def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.T
     weight against the momentum, not the size of the step. If the method has the mean gradient, clip
     that with ``Optimizer(..., clip_global_norm=)``.
     """
-    if isinstance(parameters, Optimizer):
+    if isinstance(parameters, Replica):
         if parameters._settings["overlap"]:
             raise InvalidArgument("pride: clip_grad_norm_ with overlap=True: the exchange has begun "
                                   "before the norm is known; use overlap=False")

@@ -1,27 +1,23 @@
 """pride.Optimizer: torch optimizers whose ranks exchange about one bit per parameter."""
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
-import ctypes as c
 import datetime
-import os
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
-from . import _groups, _load, _state
-from . import _library as library
-from ._arguments import check_arguments, group_of
-from ._construction import Construction
-from ._hashes import digest, hash_as_float32
-from ._world import MpiWorld
-from ._tensors import Slot, parts_of
+from ._arguments import group_of
+from ._construction import owned_ids
+from ._hashes import hash_as_float32
+from ._nodes import find_nodes
+from ._outside import Outside, digests, hashes
 from ._ranks import locked
-from .errors import Error, InvalidArgument, duration, of_type, without_frames
+from ._stepping import Stepping
+from ._world import World, listed, make_world
+from .errors import InvalidArgument, without_frames
 
-_NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
 
-
-class Optimizer(Construction, torch.optim.Optimizer):
+class Optimizer(Stepping):
     """Any method of :func:`pride.methods`, as a ``torch.optim.Optimizer``.
 
     Every rank of ``process_group`` makes the same optimizer over its own replica of the model and
@@ -61,8 +57,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
             tensors of a node. 0: no clipping. All methods must have the mean gradient.
         timeout: longest time of one wait for other ranks, in seconds or as a ``timedelta``.
             Default: the process group's (torch's own default is 30 minutes with Gloo and 10 with
-            NCCL); 300 seconds with a coordinator, and with MPI unless :func:`pride.mpi` has
-            another.
+            NCCL); with MPI 300 seconds, unless :func:`pride.mpi` has another.
         broadcast_parameters: copy rank 0's parameters to all ranks, instead of refusing others.
         equal_gradients: ``"refuse"`` gradients that are bit-equal on all ranks in the first steps
             (DDP has averaged them, or all ranks have the same data); or ``"allow"`` them.
@@ -78,28 +73,12 @@ class Optimizer(Construction, torch.optim.Optimizer):
             for it (:func:`pride.method_info`), otherwise on the host, to which gradients are
             copied. ``"host"``: on the host. ``"device"``: on the GPU, or an error. Results have the
             same bits, except for products of matrices.
-        virtual_workers: this process plays this many workers over one copy of the model, with the
-            bits and counted bytes of as many ranks: ``with optimizer.worker(i):`` around forward
-            and backward of each, then one ``step()``.
-        coordinator: ``"host:port"`` of ``pride serve``. This process is one worker of a run that
-            others join and leave. The constructor overwrites the parameters with the run's;
-            :meth:`last_round` returns the fate of a step.
-        certificates: with ``coordinator``: the folder of ``pride certs worker``; without it the
-            coordinator must be on this machine.
-        worker_name: with ``coordinator``: this worker's name in the run; default: that of the
-            certificate, or a random one.
-        coordinator_secret: with ``coordinator`` and ``worker_name``: a file of 16 bytes that shows
-            the coordinator that a worker of this name is the same one after a restart. If it does
-            not exist it is made, readable by its owner alone. Default: only this process can use
-            the name. A certificate needs no such file.
 
     Raises:
         InvalidArgument: on all ranks, if parameters, options or initial values differ between
             ranks, or a rank refuses its arguments; the text names the rank and the parameter.
         CommError: a rank is gone, stalls or fails; on all ranks, within ``timeout``.
     """
-
-    _step_supports_amp_scaling = True
 
     @without_frames
     def __init__(self, params: Iterable, lr: Optional[float] = None,
@@ -115,262 +94,118 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  timeout: Union[float, datetime.timedelta, None] = None,
                  broadcast_parameters: bool = False, equal_gradients: str = "refuse",
                  node_of_rank: Optional[List[int]] = None, node_group: Any = None,
-                 replicate_mesh: Any = None, run_on: str = "auto", virtual_workers: Optional[int] = None,
-                 coordinator: Optional[str] = None, certificates: Optional[str] = None,
-                 worker_name: Optional[str] = None,
-                 coordinator_secret: Union[str, os.PathLike, None] = None) -> None:
-        duration(timeout)
-        process_group = group_of(process_group, replicate_mesh)
-        self._settings = dict(
-            method=method, options=dict(options) if isinstance(options, dict) else {},
-            process_group=process_group, overlap=overlap, release_gradients=release_gradients,
-            bucket_size=bucket_size, lanes=lanes, seed=seed, vote_weight=vote_weight,
-            on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
-            equal_gradients=equal_gradients, node_of_rank=node_of_rank, node_group=node_group,
-            virtual_workers=virtual_workers, run_on=run_on, coordinator=coordinator,
-            certificates=certificates, worker_name=worker_name,
-            coordinator_secret=coordinator_secret)
-        self._reset()
+                 replicate_mesh: Any = None, run_on: str = "auto") -> None:
+        self._make(
+            params, (lr, betas, eps, weight_decay), options,
+            dict(maximize=maximize, foreach=foreach, fused=fused, capturable=capturable,
+                 differentiable=differentiable),
+            dict(method=method, process_group=group_of(process_group, replicate_mesh),
+                 overlap=overlap, release_gradients=release_gradients, bucket_size=bucket_size,
+                 lanes=lanes, seed=seed, vote_weight=vote_weight, on_non_finite=on_non_finite,
+                 clip_global_norm=clip_global_norm, timeout=timeout,
+                 equal_gradients=equal_gradients, node_of_rank=node_of_rank,
+                 node_group=node_group, run_on=run_on),
+            broadcast_parameters or getattr(params, "broadcasts", False))
 
-        def take():
-            check_arguments(self._settings, options, dict(
-                broadcast_parameters=broadcast_parameters, capturable=capturable,
-                differentiable=differentiable))
-            info = _groups.info_of(method, self._settings["options"])
-            rates = _groups.rates_of(info, lr, betas, eps, weight_decay)
-            self._settings["betas"] = {key: rates[key] for key in rates if key == "betas"}
-            torch.optim.Optimizer.__init__(self, self._unnamed(params), dict(
-                rates, maximize=maximize, foreach=foreach, fused=fused, capturable=False,
-                differentiable=False))
-            if hasattr(params, "share"):  # groups of an optimizer that is taken over
-                params.share(self)
+    def _open(self, timeout):
+        ranks = self._ranks
+        ranks.world = ranks.voters = make_world(self._settings["process_group"], timeout)
+        if self._settings["node_group"] is not None:
+            self._traffic.count_nodes()
+            ranks.nodes = find_nodes(self._settings, ranks)
+            ranks.voters = ranks.nodes.voters if ranks.nodes else ranks.world
 
-        self._build(broadcast_parameters, take)
+    def _native_options(self, groups, place):
+        options = super()._native_options(groups, place)
+        if isinstance(self._ranks.world, World) and not self._ranks.nodes:
+            self._native.ask_permission(options)
+        return options
 
-    if _NEW_TORCH:
+    def _adopt(self, new):
+        super()._adopt(new)
+        if self._settings["overlap"] and self._ranks.world.size > 1:
+            self._parameters.hooks.watch(
+                new, len(self._parameters.slots) - len(new), self._gradient_complete)
 
-        def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
-            """One step with the gradients of this rank; collective. Returns the closure's loss."""
-            return self._step(closure, None)
-    else:
+    @locked
+    def _gradient_complete(self, index):
+        """Called in backward, with overlap."""
+        self._native.check_usable()
+        if not self._agreement.checks_left:  # the first steps run as a whole
+            with torch.no_grad():
+                self._backward.complete(index)
 
-        def step(self, closure: Optional[Callable[[], float]] = None, *,
-                 grad_scaler=None) -> Optional[float]:
-            """One step with the gradients of this rank; collective. Returns the closure's loss."""
-            return self._step(closure, grad_scaler)
+    def _start(self, broadcast):
+        if broadcast:
+            self.broadcast_parameters()
+        elif self._ranks.world.size > 1:
+            self._check_start()
+        if self._ranks.world.size > 1:
+            self._find_outside(self._model() if self._model else None)
+
+    def _check_start(self):
+        """Compares the ranks' initial values now; libpride would do so in the first step."""
+        ranks, slots = self._ranks, self._parameters.of_node
+        rows = ranks.agree("check_replicas", None, self._parameters.hashes)
+        others = [r for r, row in enumerate(rows) if row[3 if ranks.nodes else 2] != (
+            rows[0][3 if ranks.nodes else 2])]
+        if not others:
+            return
+        differing = ranks.differing([hash_as_float32(slot.tensor) for slot in slots])
+        name = next((f"'{slots[i].name}' of shape {tuple(slots[i].shape)}" for i in differing),
+                    "unknown")
+        # where most differ they may be pieces of one model, which a broadcast would destroy
+        advice = ("Seed all ranks alike, wrap the model in DistributedDataParallel first, or give "
+                  "broadcast_parameters=True") if 10 * len(differing) <= len(slots) else (
+                      "The ranks hold different models, or pieces of one. If each rank builds the whole model: seed all ranks alike. If each has a "
+                      "piece of it (tensor or pipeline parallelism): give process_group=, the ranks "
+                      "with the same piece")
+        raise InvalidArgument(
+            f"pride: initial parameters of rank(s) {listed(others)} are not those of rank 0; the "
+            f"first of {len(differing)} (of {len(slots)}) that differ is {name}. {advice}")
+
+    def _find_outside(self, model=None):
+        """Finds the model's other parameters, and which of them are equal on all ranks."""
+        outside = self._agreement.outside = Outside(self._own_ids(), owned_ids, model)
+        pairs = outside.pairs()
+        rows = self._ranks.agree("check_replicas", None, lambda: digests(pairs))
+        if len({row[2] for row in rows}) > 1:
+            outside.leave(pairs)
+        elif len({row[3] for row in rows}) > 1:
+            outside.leave([pairs[i] for i in self._ranks.differing(hashes(pairs))])
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        if model is not None and self._agreement.outside is not None:
+            self._agreement.outside.add(model)
+
+    def _usable(self):
+        super()._usable()
+        group = torch.distributed
+        if (self._ranks.world.size == 1 and self._settings["process_group"] is None and
+                group.is_available() and group.is_initialized() and group.get_world_size() > 1):
+            raise InvalidArgument("pride: this optimizer was made before init_process_group() and "
+                                  "works alone: make it afterwards")
 
     def no_sync(self) -> "contextlib.AbstractContextManager[None]":
         """With ``overlap=True``: backwards in the block accumulate gradients and exchange nothing.
 
         Without overlap nothing is exchanged before :meth:`step` anyway.
         """
-        return self._hooks.paused()
+        return self._parameters.hooks.paused()
 
-    def zero_grad(self, set_to_none: bool = _NEW_TORCH) -> None:
-        """As in torch."""
-        self._hooks.reset()
-        super().zero_grad(set_to_none=set_to_none)
-
-    @locked
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """Appends a group of parameters. Collective."""
-        if self._handle is None and self._saved is None:  # torch's constructor
-            self._append(param_group)
-            return
-        self._usable()
-        first = len(self.param_groups)
-        new: List[Slot] = []
-
-        def prepare():
-            of_type("add_param_group: the group", param_group, dict)
-            self._append(self._unnamed([dict(param_group)])[0])
-            new.extend(self._new_slots(first))
-            self._table.fill()
-
-        def row():
-            group, specs = self.param_groups[first], [slot.spec for slot in new]
-            return [digest(repr(specs).encode()), digest(bytes(self._group_values(group, first))),
-                    digest(repr([hash_as_float32(slot.tensor) for slot in new]).encode())]
-
-        try:
-            rows = self._ranks.agree("add_param_group", prepare, row)
-            self._ranks.same(rows, 0, "names, shapes or matrices of the added parameters")
-            self._ranks.same(rows, 1, "method or hyper-parameters of the added group")
-            self._ranks.same(rows, 2, "initial values of the added parameters")
-            group = self.param_groups[first]
-            values = self._group_values(group, first)
-            self._ranks.call("pride_optimizer_add", self._handle,
-                             library.make_layout(*parts_of(new)),
-                             c.byref(_groups.with_method(values, group)), 1)
-        except BaseException:
-            del self.param_groups[first:]
-            raise
-        self._layout = library.make_layout(*parts_of(self._slots + new))
-        self._sent_groups.append(bytes(values))
-        self._first_rates.append(self._first_rate(group, values))
-        self._adopt(new)
-        self._matrices.is_said = False
-        self._matrices.say(self._ranks.world)
-        self._checks_left = max(1, self._checks_left)  # ranks compare the new gradients, too
-
-    def last_round(self) -> Optional[Dict[str, Any]]:
-        """With a coordinator: the fate of the ballot in the last step; None if no round ended."""
-        if self._handle is None:
-            return None
-        out = library.Round()
-        library.call("pride_optimizer_round", self._handle, c.byref(out))
-        if out.round < 0:
-            return None
-        return dict(round=out.round, voters=out.voters, counted=bool(out.counted),
-                    why_not=out.why_not.decode(), replayed=out.replayed,
-                    took_parameters=bool(out.took_parameters))
+        super().add_param_group(param_group)
+        self._agreement.check_next()  # ranks compare the new gradients, too
 
     @locked
     def broadcast_parameters(self) -> None:
-        """Copies rank 0's parameters to all ranks. Collective. With a coordinator: overwrites the
-        parameters with the run's, at the open round."""
+        """Copies rank 0's parameters to all ranks. Collective."""
         self._usable()
-        self._ranks.agree("broadcast_parameters", self._table.fill)
-        self._ranks.call("pride_optimizer_broadcast", self._handle, None)
-        self._table.written()
-
-    @without_frames
-    def check_replicas(self, model: Optional[torch.nn.Module] = None) -> int:
-        """A 64-bit hash of all parameters, equal on all ranks. Collective. With local steps, the
-        hash of the common parameters. With ``model``, its other parameters are compared, too.
-
-        Raises:
-            InvalidArgument: on all ranks, naming the ranks whose parameters differ from rank 0's.
-        """
-        self._usable()
-        rows = self._ranks.agree("check_replicas", lambda: model is None or of_type(
-            "check_replicas: model", model, torch.nn.Module), self._hashes)
-        self._ranks.same(rows, 0, "parameters", self._ranks.local_of)
-        self._ranks.same(rows, 1, "parameters", self._ranks.node_of)
-        self._check_model(model)
-        if not self._ranks.nodes:
-            return rows[0][2]
-        return digest(repr([rows[r][2] for r in self._ranks.nodes.first]).encode())
-
-    def traffic(self) -> Dict[str, Any]:
-        """Bytes of this rank (or virtual worker 0) in all steps so far, and in the last step.
-
-        ``cost_bytes``: the bytes that the next step sends. ``mean_cost_bytes``: with local steps,
-        their mean over the period of h steps. ``fp32_bytes``: the bytes of a ring all-reduce of
-        float32 gradients. With ``node_group`` these count this rank's bytes between nodes;
-        ``node_bytes_sent`` and ``node_bytes_received`` count bytes inside the node. ``sections``:
-        for each method with its options a dict of its ``groups``, its number of ``parameters``, the
-        bytes of its ``state``, its costs as above, and its bytes and messages in the last step.
-        """
-        if self._handle is None:
-            raise Error("pride: no traffic before the first step of a copied optimizer")
-        cost, mean = library.Cost(), library.Cost()
-        steps = library.lib.pride_optimizer_steps_done(self._handle)
-        library.call("pride_optimizer_cost", self._handle, steps, c.byref(cost))
-        library.call("pride_optimizer_mean_cost", self._handle, steps, c.byref(mean))
-        n = sum(slot.n for slot in self._slots)
-        world = self._n_ranks()
-        fp32 = 8 * n * (world - 1) // world
-        last = dict(self._last, fp32_bytes=fp32) if self._last else {}
-        return dict(self._totals, last_step=last,
-                    cost_bytes=cost.bytes_up + cost.bytes_down, cost_exact=bool(cost.exact),
-                    mean_cost_bytes=mean.bytes_up + mean.bytes_down, fp32_bytes=fp32,
-                    sections=_groups.sections_of(self._handle, self._methods(), self._slots, steps))
-
-    def memory(self) -> Dict[str, int]:
-        """Bytes that the optimizer holds beside parameters and gradients, by kind.
-
-        ``state``: the method's state. ``masters``: 2 bytes per bfloat16 parameter, 4 per float16
-        parameter. ``frames``: buffers of the exchange, in host memory. ``scratch``: the method's
-        working memory, on a GPU also staged words of frames. ``copies``: copies of parameters that
-        libpride cannot read in place.
-        """
-        if self._handle is None:
-            raise Error("pride: no memory before the first step of a copied optimizer")
-        use = library.MemoryUse()
-        library.call("pride_optimizer_memory", self._handle, c.byref(use))
-        return dict(state=use.state, masters=use.masters, frames=use.frames, scratch=use.scratch,
-                    copies=self._table.copied_bytes() + (
-                        self._ranks.nodes.copied_bytes() if self._ranks.nodes else 0))
-
-    def to_common(self) -> None:
-        """With local steps: sets the model to the common parameters, to evaluate or save.
-
-        For methods with local steps (``local-vote``, ``diloco``, ...), between steps. Call
-        :meth:`to_local` before the next gradient. Other methods have the same parameters on all
-        ranks anyway: nothing changes. Not collective; with the option ``delay`` it waits for
-        exchanges in flight.
-        """
-        self._replace_parameters("common")
-
-    def to_local(self) -> None:
-        """After :meth:`to_common`: restores this rank's own parameters, bit for bit."""
-        self._replace_parameters("local")
-
-    @locked
-    def _replace_parameters(self, which):
-        self._usable()
-        if self._ranks.in_step:
-            raise InvalidArgument(f"pride: to_{which}() between backward and step() with "
-                                  "overlap=True; call it after step()")
-        if library.lib.pride_optimizer_period(self._handle) > 1:
-            self._table.fill()
-            self._send_frozen()
-            self._ranks.call(f"pride_optimizer_to_{which}", self._handle, None)
-            self._table.written(self._frozen)
-            self._holds_common = which == "common"
-
-    @contextlib.contextmanager
-    def common_parameters(self):
-        """``with optimizer.common_parameters(): evaluate(model)``: :meth:`to_common`, and back.
-
-        Inside another such block, or after :meth:`to_common`, it changes nothing.
-        """
-        inside = self._holds_common
-        if not inside:
-            self.to_common()
-        try:
-            yield
-        finally:
-            if not inside:
-                self.to_local()
-
-    @locked
-    def state_dict(self) -> Dict[str, Any]:
-        """This rank's state; after :meth:`consolidate_state_dict` the state of all ranks.
-
-        Not collective. Returns copies, of one moment in whatever thread: it waits for the end of a
-        step. Each rank's own momentum has the rank in its key, e.g. ``m.rank3``. With virtual
-        workers it is the state of all workers. With ``overlap``, after an exception that ended
-        backward, it ends the step that had begun.
-        """
-        if self._ranks.in_step:
-            self._leave_backward()
-        made = _state.state_dict(self)
-        self._saved_alone = self._saved_alone or _state.lacks_others(self)
-        return made
-
-    @locked
-    def load_state_dict(self, state_dict: Dict[str, Any], *, local: str = "keep") -> None:
-        """Loads what :meth:`state_dict` returned. Collective: all ranks load, or none does.
-
-        Load the model first. With local steps this call sets the model to this rank's own
-        parameters. A loaded master is kept only if the 16-bit parameter has its rounded value.
-
-        Args:
-            state_dict: this rank's state, the state of all ranks (consolidated), or one rank's
-                state on all ranks, with a warning on ranks that get another rank's momentum.
-            local: each rank's own momentum: ``"keep"`` (rank r gets that of saved rank r modulo
-                their number), ``"average"`` over the saved ranks, or ``"reset"`` to zero.
-        """
-        self._usable()
-        _load.load(self, state_dict, local)
-        self._first_rates = [self._first_rate(group, self._group_values(group))
-                             for group in self.param_groups]
-        if self._between is not None:
-            self._between.common()
-        if self._settings.get("coordinator") is not None:
-            self.broadcast_parameters()
+        self._ranks.agree("broadcast_parameters", self._parameters.table.fill)
+        self._ranks.call("pride_optimizer_broadcast", self._parameters.handle, None)
+        self._parameters.table.written()
 
     @locked
     def consolidate_state_dict(self, to: int = 0) -> None:
@@ -379,20 +214,4 @@ class Optimizer(Construction, torch.optim.Optimizer):
         Collective.
         """
         self._usable()
-        _state.consolidate(self, to)
-
-    def close(self) -> None:
-        """Ends the optimizer's threads and connections. At exit the interpreter calls it."""
-        self._native.abandon("the optimizer was closed in the middle of a step")
-        self._hooks.remove()
-        handle, self._handle = self._handle, None
-        self._native.set_optimizer(None, None)
-        if handle is not None:
-            self._ranks.broken = self._ranks.broken or "the optimizer is closed"
-            for entry in self.state.values():  # views that a caller holds keep their memory
-                entry.clear()
-            handle.close()
-            if self._ranks.voters is not self._ranks.world:
-                self._ranks.voters.close()
-            if not isinstance(self._ranks.world, MpiWorld):
-                self._ranks.world.close()
+        self._saving.consolidate(to)

@@ -3,6 +3,8 @@
 import os
 import pathlib
 
+import functools
+
 import torch
 import torch.distributed as dist
 
@@ -75,10 +77,12 @@ def backward_of_branches(model, step, use):
 
 
 def make(method="dlion-vote", model=None, lr=1e-2, **options):
-    """A model and its optimizer, with small buckets; the time-out is beyond what errors take."""
+    """A model and its optimizer, with small buckets; the time-out is beyond what errors take. With
+    workers=, they are virtual."""
     model = mlp() if model is None else model
-    return model, pride.Optimizer(model.named_parameters(), lr, method=method,
-                                  **{"bucket_size": 64, "timeout": 30, **options})
+    optimizer = functools.partial(pride.VirtualWorkers, bucket_size=64) if "workers" in options else (
+        functools.partial(pride.Optimizer, bucket_size=64, timeout=30))
+    return model, optimizer(model.named_parameters(), lr, method=method, **options)
 
 
 def train(model, optimizer, steps, first=0, rank=None):

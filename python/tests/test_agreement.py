@@ -71,7 +71,7 @@ def _fault(kind, model, optimizer):
         def stop():
             raise _Stop("no more")
 
-        optimizer._table.collect_gradients = stop
+        optimizer._parameters.table.collect_gradients = stop
     elif kind == "scaler":
         optimizer.grad_scale, optimizer.found_inf = torch.tensor(1.0), torch.tensor(0.0)
     elif kind == "load":

@@ -22,7 +22,7 @@ def odd(name, value, everywhere):
 
 ODD = [("bucket_size", -5), ("bucket_size", 1 << 63), ("seed", 1 << 64), ("seed", -1), ("seed", 1.5),
        ("lanes", -1), ("lanes", (1 << 32) + 1), ("vote_weight", (1 << 32) + 1), ("vote_weight", True),
-       ("node_of_rank", [0, 1 << 32]), ("virtual_workers", (1 << 32) + 3)]
+       ("node_of_rank", [0, 1 << 32])]
 
 
 @pytest.mark.parametrize("everywhere", [True, False])
@@ -117,6 +117,22 @@ def test_numbers_of_other_types_are_read(value):
     assert optimizer.param_groups[0]["pride_lr_scale"] == 0.5
 
 
+@pytest.mark.parametrize("name, value", [
+    ("coordinator", 3), ("coordinator", ""), ("coordinator", torch.ones(2)), ("name", 3),
+    ("certificates", ""), ("timeout", 0), ("vote_weight", 0)])
+def test_arguments_of_a_runs_worker_are_refused_by_name(name, value):
+    model = torch.nn.Linear(4, 2)
+    refused(name, value, lambda: pride.RunWorker(model.parameters(), **{
+        "method": "dlion-vote", "coordinator": "127.0.0.1:1", name: value}))
+
+
+@pytest.mark.parametrize("value", [0, True, 2.0, (1 << 32) + 3, "2"])
+def test_a_number_of_virtual_workers_is_refused_by_name(value):
+    model = torch.nn.Linear(4, 2)
+    refused("workers", value, lambda: pride.VirtualWorkers(
+        model.parameters(), method="dlion-vote", workers=value))
+
+
 def test_mappings_and_sequences_of_other_types_are_read():
     model = torch.nn.Linear(4, 2)
     optimizer = pride.Optimizer(model.named_parameters(), method="dlion-vote",
@@ -129,7 +145,7 @@ def test_mappings_and_sequences_of_other_types_are_read():
 @pytest.mark.parametrize("name, values", [
     ("overlap", ["no", None, 2]), ("release_gradients", ["no"]), ("broadcast_parameters", ["False"]),
     ("maximize", ["False", None]), ("options", ["tie=zero", 3]), ("method", [None, 3]),
-    ("node_of_rank", [0, "00"]), ("coordinator", [3, "", torch.ones(2)]), ("betas", [0.5])])
+    ("node_of_rank", [0, "00"]), ("betas", [0.5])])
 def test_other_arguments_are_refused_by_name(name, values):
     model = torch.nn.Linear(4, 2)
     for value in values:
@@ -160,10 +176,6 @@ def written(optimizer, model, **values):
     ("method = .*must have no zero byte", lambda *_: pride.step_bytes("lion\0x", 10, 4)),
     ("options: dense = .*must have no zero byte",
      lambda *_: pride.step_bytes("lion", 10, 4, options={"dense": "bf16\0x"})),
-    ("worker_name is a coordinator's", lambda given, model: pride.Optimizer(
-        model.parameters(), method="lion", worker_name="a")),
-    ("certificates is a coordinator's", lambda given, model: pride.Optimizer(
-        model.parameters(), method="lion", certificates="a")),
     ("the group is a Parameter, must be a dict", lambda given, model: pride.Optimizer(
         [model.weight], method="lion").add_param_group(model.bias)),
     ("lr of group 0 = -1", lambda given, model: written(

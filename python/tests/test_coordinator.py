@@ -1,6 +1,7 @@
 # Workers of a coordinator, `pride serve` of models.BUILD.
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -48,9 +49,12 @@ def model_of(seed):
     return torch.nn.Linear(40, 3)
 
 
+worker_of = functools.partial(pride.RunWorker, method="dlion-vote")
+
+
 def trained(address, name, model, steps, rounds):
-    optimizer = pride.DistributedLion(model.parameters(), lr=1e-2, coordinator=address,
-                                      worker_name=name, timeout=60)
+    optimizer = worker_of(model.parameters(), lr=1e-2, coordinator=address,
+                                      name=name, timeout=60)
     generator = torch.Generator().manual_seed(len(name))
     for _ in range(steps):
         optimizer.zero_grad()
@@ -79,8 +83,8 @@ def test_workers_end_with_the_parameters_of_the_run(coordinator):
     assert any(entry["counted"] for entry in rounds[0])
     # a third that votes no more: where the run is now
     late = model_of(3)
-    optimizer = pride.DistributedLion(late.parameters(), lr=1e-2, coordinator=coordinator,
-                                      worker_name="late", timeout=60)
+    optimizer = worker_of(late.parameters(), lr=1e-2, coordinator=coordinator,
+                                      name="late", timeout=60)
     assert optimizer.last_round() is None
     last = max(rounds[0][-1]["round"], rounds[1][-1]["round"])
     newest = [m for m, r in zip(models, rounds) if r[-1]["round"] == last]
@@ -93,8 +97,8 @@ def test_workers_end_with_the_parameters_of_the_run(coordinator):
 
 def come_and_be_killed(address, secret, state):
     """Makes two steps as alice, saves and is killed without a goodbye."""
-    optimizer = pride.DistributedLion(model_of(1).parameters(), lr=1e-2, coordinator=address,
-                                      worker_name="alice", coordinator_secret=secret, timeout=20)
+    optimizer = worker_of(model_of(1).parameters(), lr=1e-2, coordinator=address,
+                                      name="alice", secret=secret, timeout=20)
     for _ in range(2):
         torch.nn.functional.linear(torch.ones(8, 40), *optimizer.param_groups[0][
             "params"]).square().sum().backward()
@@ -111,10 +115,10 @@ def test_a_worker_that_was_killed_comes_back_under_its_name_with_its_secret(coor
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     assert secret.stat().st_size == 16 and secret.stat().st_mode & 0o777 == 0o600
-    named = dict(lr=1e-2, coordinator=coordinator, worker_name="alice", timeout=20)
+    named = dict(lr=1e-2, coordinator=coordinator, name="alice", timeout=20)
     with pytest.raises(pride.InvalidArgument, match="another secret"):
-        pride.DistributedLion(model_of(1).parameters(), **named)
-    optimizer = pride.DistributedLion(model_of(1).parameters(), coordinator_secret=str(secret),
+        worker_of(model_of(1).parameters(), **named)
+    optimizer = worker_of(model_of(1).parameters(), secret=str(secret),
                                       **named)
     optimizer.load_state_dict(torch.load(state))
     assert optimizer.state_dict()["state"][0]["step"] == 2
@@ -125,24 +129,17 @@ def test_a_worker_that_was_killed_comes_back_under_its_name_with_its_secret(coor
     optimizer.close()
 
 
-@pytest.mark.parametrize("given", [{"coordinator": "127.0.0.1:1"}, {"worker_name": "a"}])
-def test_refuses_a_secret_without_a_coordinator_or_a_name(given):
-    with pytest.raises(pride.InvalidArgument, match="coordinator_secret: the file is of a worker"):
-        pride.DistributedLion(model_of(1).parameters(), coordinator_secret="s", **given)
-
-
-def test_refuses_a_process_group_with_a_coordinator():
-    with pytest.raises(pride.InvalidArgument, match="give one of them"):
-        pride.DistributedLion(model_of(1).parameters(), coordinator="127.0.0.1:1",
-                              process_group=object())
+def test_refuses_a_secret_without_a_name():
+    with pytest.raises(pride.InvalidArgument, match="secret: the file is of a worker with a name"):
+        worker_of(model_of(1).parameters(), secret="s", coordinator="127.0.0.1:1")
 
 
 @needs_program
 def test_warns_while_the_coordinator_is_out_of_reach():
     with pytest.warns(UserWarning, match=r"still trying 127.0.0.1:1 \(registration of worker a\)"):
         with pytest.raises(pride.CommError, match="nothing listens there"):
-            pride.DistributedLion(model_of(1).parameters(), coordinator="127.0.0.1:1",
-                                  worker_name="a", timeout=6)
+            worker_of(model_of(1).parameters(), coordinator="127.0.0.1:1",
+                                  name="a", timeout=6)
 
 
 @needs_program
@@ -151,7 +148,7 @@ def test_a_listener_that_does_not_answer_is_named_when_the_timeout_ends():
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(pride.CommError, match=f"coordinator {address}, registration of worker a: no "
                            "answer in .* does another program listen there"):
-            pride.DistributedLion(model_of(1).parameters(), coordinator=address, worker_name="a",
+            worker_of(model_of(1).parameters(), coordinator=address, name="a",
                                   timeout=2)
 
 
@@ -179,8 +176,8 @@ def stopped_after(seconds):
 @pytest.mark.parametrize("coordinator", [["--min-workers", "2"]], indirect=True)
 def test_a_handler_that_raises_ends_the_wait_for_a_round_and_keeps_the_momentum(coordinator):
     model = model_of(1)
-    optimizer = pride.DistributedLion(model.parameters(), lr=1e-2, coordinator=coordinator,
-                                      worker_name="alone", timeout=20)
+    optimizer = worker_of(model.parameters(), lr=1e-2, coordinator=coordinator,
+                                      name="alone", timeout=20)
     before = [p.detach().clone() for p in model.parameters()]
     model(torch.ones(8, 40)).square().sum().backward()
     with stopped_after(1):
@@ -192,8 +189,8 @@ def test_a_handler_that_raises_ends_the_wait_for_a_round_and_keeps_the_momentum(
         optimizer.step()
     optimizer.close()
     model = model_of(1)
-    again = pride.DistributedLion(model.parameters(), lr=1e-2, coordinator=coordinator,
-                                  worker_name="again", timeout=20)
+    again = worker_of(model.parameters(), lr=1e-2, coordinator=coordinator,
+                                  name="again", timeout=20)
     again.load_state_dict(state)
     assert torch.equal(again.state_dict()["state"][0]["m.rank0"], state["state"][0]["m.rank0"])
     again.close()
@@ -202,16 +199,16 @@ def test_a_handler_that_raises_ends_the_wait_for_a_round_and_keeps_the_momentum(
 @needs_program
 def test_a_handler_that_raises_ends_the_wait_to_join():
     with stopped_after(1):
-        pride.DistributedLion(model_of(1).parameters(), lr=1e-2, coordinator="127.0.0.1:1",
-                              worker_name="a", timeout=20)
+        worker_of(model_of(1).parameters(), lr=1e-2, coordinator="127.0.0.1:1",
+                              name="a", timeout=20)
 
 
 @needs_program
 def test_the_momentum_can_be_saved_once_the_coordinator_is_given_up(tmp_path):
     served, address = serve(tmp_path)
     model = model_of(1)
-    optimizer = pride.DistributedLion(model.parameters(), lr=1e-2, coordinator=address,
-                                      worker_name="a", timeout=4)
+    optimizer = worker_of(model.parameters(), lr=1e-2, coordinator=address,
+                                      name="a", timeout=4)
     served.kill()
     served.wait()
     model(torch.ones(8, 40)).square().sum().backward()
@@ -227,8 +224,8 @@ def test_warns_a_worker_whose_ballots_are_always_late(coordinator):
     slow, fast, rounds, over = model_of(1), model_of(1), [], threading.Event()
 
     def run():
-        optimizer = pride.DistributedLion(fast.parameters(), lr=1e-2, coordinator=coordinator,
-                                          worker_name="fast", timeout=60)
+        optimizer = worker_of(fast.parameters(), lr=1e-2, coordinator=coordinator,
+                                          name="fast", timeout=60)
         while not over.is_set():
             fast(torch.ones(8, 40)).square().sum().backward()
             optimizer.step()
@@ -238,8 +235,8 @@ def test_warns_a_worker_whose_ballots_are_always_late(coordinator):
     other = threading.Thread(target=run)
     other.start()
     try:
-        optimizer = pride.DistributedLion(slow.parameters(), lr=1e-2, coordinator=coordinator,
-                                          worker_name="slow", timeout=60)
+        optimizer = worker_of(slow.parameters(), lr=1e-2, coordinator=coordinator,
+                                          name="slow", timeout=60)
         with pytest.warns(UserWarning, match="3 of the last 3 ballots of this worker.* were not counted.*late: this worker "
                           r"computes for .* s, a round takes .* s\. Take fewer samples a step.*--min-workers"):
             for _ in range(3):
@@ -256,16 +253,31 @@ def test_warns_a_worker_whose_ballots_are_always_late(coordinator):
 
 
 @needs_program
+def test_take_over_joins_a_run(coordinator):
+    """With schedulers of the optimizer that was taken over; the run's parameters replace the model's."""
+    first, second = model_of(1), model_of(2)
+    one = pride.RunWorker(first.named_parameters(), lr=3e-3 * (1 / 3), method="dlion-vote",
+                          coordinator=coordinator, timeout=20)
+    given = torch.optim.AdamW(second.parameters(), lr=3e-3, weight_decay=0.0)
+    two = pride.take_over(given, second, coordinator=coordinator, name="b", timeout=20)
+    assert type(two) is pride.RunWorker
+    assert models.bits(second.parameters()) == models.bits(first.parameters())
+    assert two.param_groups is given.param_groups
+    one.close()
+    two.close()
+
+
+@needs_program
 def test_refuses_a_method_that_a_coordinator_cannot_serve(coordinator):
     with pytest.raises(pride.InvalidArgument, match="coordinator cannot serve"):
-        pride.LionCub(model_of(1).parameters(), coordinator=coordinator)
+        pride.RunWorker(model_of(1).parameters(), method="lion-cub", coordinator=coordinator)
 
 
 def by_sections(address, name, model, steps):
     """Vectors by another method."""
-    optimizer = pride.DistributedLion(
+    optimizer = worker_of(
         [{"params": [model.weight]}, {"params": [model.bias], "method": "adamw", "lr": 1e-2}], lr=1e-2,
-        coordinator=address, worker_name=name, timeout=60)
+        coordinator=address, name=name, timeout=60)
     for step in range(steps):
         optimizer.zero_grad()
         model(models.numbers(step, 8, 40)).square().sum().backward()
@@ -290,7 +302,7 @@ def test_a_run_has_sections(coordinator):
     assert models.bits(late.parameters()) == models.bits(first.parameters())
     other = model_of(1)
     with pytest.raises(pride.Error, match="another run: .*group 1.*adamw"):
-        pride.DistributedLion([{"params": [other.weight]}, {"params": [other.bias], "lr": 1e-2}], lr=1e-2,
+        worker_of([{"params": [other.weight]}, {"params": [other.bias], "lr": 1e-2}], lr=1e-2,
                               coordinator=coordinator, timeout=20)
     for each in (one, two, *own):
         each.close()

@@ -103,7 +103,7 @@ def optimizer_of(method, module, run_on, **more):
 def train(method, module, run_on, dtype, steps=6, workers=0, **more):
     """(parameters, state, bytes sent, hash) after some steps with an unused tensor in one of them."""
     optimizer = optimizer_of(method, module, run_on, **more,
-                             **({"virtual_workers": workers} if workers else {}))
+                             **({"workers": workers} if workers else {}))
     held = []
     for step in range(steps):
         for worker in range(workers or 1):
@@ -113,7 +113,7 @@ def train(method, module, run_on, dtype, steps=6, workers=0, **more):
                 if step == 3 and not more.get("overlap"):
                     module.w1.grad = None
         optimizer.step()
-    place = optimizer._slots[0].place.code  # pylint: disable=protected-access
+    place = optimizer._parameters.slots[0].place.code  # pylint: disable=protected-access
     assert place == (run_on != "host"), f"{method} ran on place {place}"
     with optimizer.common_parameters():
         made = values(module)

@@ -38,7 +38,7 @@ def trained(name, method="dlion-vote", dtype=torch.float32, virtual=None, **argu
     batches = [[models.batch(step, rank) for rank in ranks] for step in range(6)]
     log = []
     with default(name):
-        optimizer = models.make(method, model, virtual_workers=virtual, **arguments)[1]
+        optimizer = models.make(method, model, **({"workers": virtual} if virtual else {}), **arguments)[1]
         # torch 1.13 has no hooks of steps, which the frameworks' log needs
         meter = _frameworks.Meter(optimizer) if models.NEW_TORCH else None
         for step, of_step in enumerate(batches):
@@ -52,7 +52,8 @@ def trained(name, method="dlion-vote", dtype=torch.float32, virtual=None, **argu
             if step < 5 and meter:  # the last is the copy's
                 log.append(meter.values())
             if step == 3:
-                optimizer.consolidate_state_dict()
+                if not virtual:
+                    optimizer.consolidate_state_dict()
                 optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
             if step == 4 and method != "local-vote":
                 older, optimizer = optimizer, copy.deepcopy(optimizer)

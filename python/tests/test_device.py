@@ -33,7 +33,8 @@ def train(run_on, dtype=torch.float32, steps=6, stop=None, scale=None, groups=li
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.Tanh(), torch.nn.Linear(40, 8))
     model = model.to(dtype)
-    make = lambda: pride.Optimizer(groups(model.named_parameters()), lr=0.01, run_on=run_on, **arguments)
+    door = pride.VirtualWorkers if "workers" in arguments else pride.Optimizer
+    make = lambda: door(groups(model.named_parameters()), lr=0.01, run_on=run_on, **arguments)
     optimizer = make()
     torch.manual_seed(4)
     for step in range(steps):
@@ -41,8 +42,8 @@ def train(run_on, dtype=torch.float32, steps=6, stop=None, scale=None, groups=li
             state = optimizer.state_dict()
             optimizer = make()
             optimizer.load_state_dict(state)
-        for worker in range(arguments.get("virtual_workers") or 1):
-            block = (optimizer.worker(worker) if arguments.get("virtual_workers")
+        for worker in range(arguments.get("workers") or 1):
+            block = (optimizer.worker(worker) if arguments.get("workers")
                      else contextlib.nullcontext())
             held = []  # a GPU's allocator keeps memory until the stream is done with it
             with block:
@@ -73,9 +74,9 @@ def same(a, b):
 
 def compare(exact=True, **arguments):
     values, state, live, on = train("device", **arguments)
-    assert on._slots[0].place.code == 1, "it ran on the host"
+    assert on._parameters.slots[0].place.code == 1, "it ran on the host"
     wanted, wanted_state, wanted_live, host = train("host", **arguments)
-    assert host._slots[0].place.code == 0
+    assert host._parameters.slots[0].place.code == 0
     for a, b in zip(values, wanted):
         assert same(a, b) if exact else torch.allclose(a, b, atol=2e-2), (arguments, (a - b).abs().max())
     assert on.traffic()["bytes_sent"] == host.traffic()["bytes_sent"]
@@ -123,7 +124,7 @@ for method in ("local-vote", "diloco", "dsm"):
 compare(method="local-vote", options={"h": 2, "drift_feedback": 0.5})
 compare(method="dlion-vote", stop=3)
 compare(method="dlion-vote", dtype=torch.bfloat16, stop=3)
-compare(method="dlion-vote", virtual_workers=3)
+compare(method="dlion-vote", workers=3)
 # torch 1.13 has no products of float16 on the CPU
 for dtype in (torch.float32, torch.float16)[:int(torch.__version__.split('.')[0])]:
     for method in ("dlion-vote", "adamw", "lion-cub"):
@@ -135,11 +136,11 @@ def test_sections_have_the_bits_of_the_host(tmp_path):
     run("""
 compare(method="dlion-vote", groups=two, dtype=torch.bfloat16, stop=3)
 compare(method="lion", groups=two, clip_global_norm=0.1)
-compare(method="dlion-avg", groups=two, virtual_workers=2)
+compare(method="dlion-avg", groups=two, workers=2)
 compare(method="dlion-vote", groups=two, scale=3.0)
 assert "\\ndlion-vote, adamw: on the GPU\\n" in pride.device_report()
 graddrop = lambda named: two(named, method="graddrop")
-assert train("auto", method="dlion-vote", groups=graddrop, steps=1)[3]._slots[0].place.code == 0
+assert train("auto", method="dlion-vote", groups=graddrop, steps=1)[3]._parameters.slots[0].place.code == 0
 try:
     train("device", method="dlion-vote", groups=graddrop)
     raise SystemExit("not refused")
@@ -157,10 +158,10 @@ dist.init_process_group("gloo", init_method="file://" + os.environ["PRIDE_CACHE"
 for method in ("dlion-vote", "dlion-avg"):
     on = train("device", method=method, node_group="auto")
     host = train("host", method=method, node_group="auto")
-    assert on[3]._slots[0].place.code == 1 and len(on[3]._slots) in (1, 3)
+    assert on[3]._parameters.slots[0].place.code == 1 and len(on[3]._parameters.slots) in (1, 3)
     assert all(map(same, on[0], host[0]))
     sent = on[3].traffic()["last_step"]["node_bytes_sent"]
-    own = sum(slot.n for slot in on[3]._slots)
+    own = sum(slot.n for slot in on[3]._parameters.slots)
     assert sent < 4 * (24 * 40 + 40 + 40 * 8 + 8 - own) + own, "parameters travelled"
     on[3].close(), host[3].close()
 dist.destroy_process_group()
@@ -199,7 +200,7 @@ for method, options, text in (
         ("dgc", {}, "dgc has no kernels for devices"),
         ("lion-cub", {"scale": "l0"}, "scale = l0"),
         ("diloco", {"delay": 1}, "fragments or delay")):
-    assert train("auto", method=method, options=options, steps=1)[3]._slots[0].place.code == 0
+    assert train("auto", method=method, options=options, steps=1)[3]._parameters.slots[0].place.code == 0
     try:
         train("device", method=method, options=options)
         raise SystemExit("not refused")
@@ -219,7 +220,7 @@ import os
 os.environ["PRIDE_NVRTC"] = "/nowhere/libnvrtc.so"
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
-    assert train("auto", method="dlion-vote", steps=1)[3]._slots[0].place.code == 0
+    assert train("auto", method="dlion-vote", steps=1)[3]._parameters.slots[0].place.code == 0
 assert any("copied to the host" in str(w.message) for w in seen), seen
 """, PRIDE_CACHE=str(tmp_path))
 
@@ -229,7 +230,7 @@ def test_the_host_takes_over_before_the_first_step(tmp_path):
 def place(run_on, **arguments):
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        code = train(run_on, method="dlion-vote", steps=1, **arguments)[3]._slots[0].place.code
+        code = train(run_on, method="dlion-vote", steps=1, **arguments)[3]._parameters.slots[0].place.code
     return code, [str(w.message) for w in seen if "copied to the host" in str(w.message)]
 
 def refused(kind, text):
@@ -291,12 +292,12 @@ if other == 0:
     os.environ["PRIDE_CACHE"] += "/other"  # else it may find the good verdict of rank 1
     driver().fake_cuda_wrong(b"scale")
 on = train("auto", method="dlion-vote", equal_gradients="allow")
-assert on[3]._slots[0].place.code == int(other > 0)
-assert on[3]._bucket_size == 16 << 20, "equal on all ranks, that of a GPU"
+assert on[3]._parameters.slots[0].place.code == int(other > 0)
+assert on[3]._parameters.bucket_size == 16 << 20, "equal on all ranks, that of a GPU"
 made = copy.deepcopy(on[3])  # a copy has no GPU's size once no rank has a GPU
 made._settings["run_on"] = "host"
 made.check_replicas()
-assert made._bucket_size == 4 << 20
+assert made._parameters.bucket_size == 4 << 20
 made.close(), on[3].close()
 # memory that goes after the choice: an error at once, on all ranks
 driver().fake_cuda_wrong(b"")

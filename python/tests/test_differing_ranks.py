@@ -46,7 +46,7 @@ def differing(kind):
     elif kind == "bucket":
         kwargs["bucket_size"] = 64
     optimizer = pride.Optimizer(params, **kwargs)
-    assert kind != "given" or optimizer._bucket_size == 128
+    assert kind != "given" or optimizer._parameters.bucket_size == 128
     for step in range(3):
         for group in optimizer.param_groups:
             for p in group["params"]:

@@ -215,7 +215,7 @@ def test_a_state_is_refused_in_a_step_that_goes_on(world):
 
 def interrupted_by_rank_1():
     """With overlap, rank 1 interrupts rank 0, which waits for it, and ends its own step."""
-    pride._steps._GRACE_S = 60.0
+    pride._steps.GRACE_S = 60.0
     model, optimizer = make(overlap=True)
     pid = torch.tensor([os.getpid()])
     dist.broadcast(pid, 0)

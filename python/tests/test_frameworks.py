@@ -331,7 +331,7 @@ def test_groups_of_an_optimizer_that_is_taken_over_keep_their_ratios():
         given = torch.optim.AdamW(groups, lr=usual, weight_decay=0.1)
         of_given = schedulers(given)
         made = _frameworks.in_place_of(given, model, pride.DistributedLion, arguments, of_given)
-        assert [slot.name for slot in made._slots] == ["0.weight", "1.weight", "0.bias", "1.bias"]
+        assert [slot.name for slot in made._parameters.slots] == ["0.weight", "1.weight", "0.bias", "1.bias"]
         for scheduler in of_given:
             scheduler.step()
         return [pytest.approx((group["lr"], group["weight_decay"], group["pride_lr_scale"],

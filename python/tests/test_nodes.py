@@ -64,7 +64,7 @@ def check_bytes(results, bytes_of, more):
 def skips():
     """The second step. (Bytes inside the node, float32 values of gradients that it sends.)"""
     model, optimizer = make("dlion-vote", node_group=groups_of(2), on_non_finite="skip")
-    own = sum(slot.n for slot in optimizer._slots)
+    own = sum(slot.n for slot in optimizer._parameters.slots)
     sent = []
     for step in range(3):
         train(model, optimizer, 1, step, nan=1)

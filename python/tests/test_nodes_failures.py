@@ -221,8 +221,6 @@ REFUSED = [
     ("add", "add_param_group() with node_group"),
     ("shape", "rank 2 refuses step: InvalidArgument: pride: 2.bias has shape (8,) now and had (7,)"),
     ({"overlap": True}, "node_group: overlap=True"),
-    ({"virtual_workers": 2}, "node_group: give one of virtual_workers and"),
-    ({"coordinator": "localhost:1"}, "node_group: give one of coordinator and"),
     ({"node_of_rank": [0, 0, 1, 1]}, "node_group: give one of node_of_rank,"),
     ({"on_non_finite": "skip", "method": "local-vote"}, "non_finite = skip is not supported with local-vote"),
     ({"method": "dlion-muon", "options": {"matrix_scale": "fan-in"}}, "matrix_scale=fan-in"),

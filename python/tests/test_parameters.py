@@ -30,7 +30,7 @@ def test_a_tied_parameter_has_one_state_and_the_sum_of_its_gradients():
             with torch.no_grad():
                 model.head.weight.copy_(start)
             optimizer = pride.DistributedLion(params, 0.5)
-            assert len(optimizer._slots) == 1
+            assert len(optimizer._parameters.slots) == 1
             model.zero_grad()
             model.head(model.embedding(torch.tensor([1, 2]))).pow(2).sum().backward()
             gradient = model.head.weight.grad.clone()
@@ -175,10 +175,10 @@ def test_empty_groups_and_parameters_without_elements_alone():
 def test_names_are_taken_from_named_parameters():
     model = models.mlp()
     optimizer = pride.DistributedLion(model.named_parameters())
-    assert [slot.name for slot in optimizer._slots] == [n for n, _ in model.named_parameters()]
+    assert [slot.name for slot in optimizer._parameters.slots] == [n for n, _ in model.named_parameters()]
     optimizer = pride.DistributedLion([{"params": model[0].named_parameters()},
                                        {"params": [("last", model[2].weight)]}])
-    assert [slot.name for slot in optimizer._slots] == ["weight", "bias", "last"]
+    assert [slot.name for slot in optimizer._parameters.slots] == ["weight", "bias", "last"]
     assert all(isinstance(p, torch.Tensor) for g in optimizer.param_groups for p in g["params"])
 
 

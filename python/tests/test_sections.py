@@ -4,6 +4,7 @@
 # Oracle: an optimizer of its own for each method, over the tensors of its groups. Both methods take no
 # random bits, whose keys are coordinates in the whole model.
 import copy
+import functools
 import pickle
 
 import pytest
@@ -35,12 +36,14 @@ def groups_of(model, pair):
 
 def made(model, pair, apart=False, **more):
     """One optimizer of both groups, whose own method is that of the first; or one for each."""
-    groups, more = groups_of(model, pair), {"bucket_size": 64, "timeout": 30, **more}
+    groups = groups_of(model, pair)
+    door = pride.VirtualWorkers if "workers" in more else functools.partial(pride.Optimizer, timeout=30)
+    more = {"bucket_size": 64, **more}
     if not apart:
         first = {k: v for k, v in groups[0].items() if k not in ("method", "options")}
-        return [pride.Optimizer([first, groups[1]], method=pair[0][0], options=pair[0][1], **more)]
-    return [pride.Optimizer([{k: v for k, v in group.items() if k not in ("method", "options")}],
-                            method=method, options=options, **more)
+        return [door([first, groups[1]], method=pair[0][0], options=pair[0][1], **more)]
+    return [door([{k: v for k, v in group.items() if k not in ("method", "options")}],
+                 method=method, options=options, **more)
             for group, (method, options) in zip(groups, pair)]
 
 
@@ -95,7 +98,7 @@ def test_sections_have_masters(world):
 def played(name, workers):
     """Virtual workers."""
     model = model_of()
-    (optimizer,) = made(model, PAIRS[name], virtual_workers=workers)
+    (optimizer,) = made(model, PAIRS[name], workers=workers)
     for step in range(STEPS):
         for rank in range(workers):
             with optimizer.worker(rank):

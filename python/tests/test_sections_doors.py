@@ -372,7 +372,7 @@ def test_a_group_may_have_its_factors():
     optimizer = taken(pride_lr_scale=0.01, pride_weight_decay_scale=2.0)
     nodes.backward(model, 0, 0)
     optimizer.step()
-    rates = [optimizer._group_values(group) for group in optimizer.param_groups]
+    rates = [optimizer._groups.values(group) for group in optimizer.param_groups]
     assert [(each.lr, each.weight_decay) for each in rates] == [(0.0125, 0.0), (0.001, 1.0)]
     optimizer.close()
 

@@ -62,7 +62,7 @@ def taken_over(where, rate):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # of schedulers that find no step of theirs
         optimizer = pride.take_over(given, wrapped, scheduler=scheduler, bucket_size=64)
-        assert [slot.name for slot in optimizer._slots][:2] == ["0.weight", "2.weight"]
+        assert [slot.name for slot in optimizer._parameters.slots][:2] == ["0.weight", "2.weight"]
         if where == "later":
             wrapped = DistributedDataParallel(model)
 
@@ -103,7 +103,7 @@ def test_rates_follow_from_the_method(case, capfd):
     model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Linear(6, 4))
     optimizer = pride.take_over(torch.optim.AdamW(model.parameters(), weight_decay=0.1, **arguments),
                                 model, method=method)
-    group = optimizer._group_values(optimizer.param_groups[0])
+    group = optimizer._groups.values(optimizer.param_groups[0])
     assert group.lr == pytest.approx(rate)
     assert group.lr * group.weight_decay == pytest.approx(0.1 * arguments["lr"])
     assert f"pride: {method} takes over AdamW: lr {rate:.4g} (" in capfd.readouterr().err
@@ -148,7 +148,7 @@ def test_a_warm_up_from_0_leaves_the_rate_of_dlion_muon():
     given.param_groups[0]["lr"] = 0.0  # by a warm-up that is not torch's
     optimizer = pride.take_over(given, model, method="dlion-muon")
     optimizer.param_groups[0]["lr"] = 6e-4
-    assert optimizer._group_values(optimizer.param_groups[0]).lr == pytest.approx(1e-3)
+    assert optimizer._groups.values(optimizer.param_groups[0]).lr == pytest.approx(1e-3)
 
 
 def test_a_group_that_is_added_later_has_the_units_of_the_first():
@@ -159,7 +159,7 @@ def test_a_group_that_is_added_later_has_the_units_of_the_first():
     optimizer = pride.take_over(given, model)
     model[1].requires_grad_(True)
     optimizer.add_param_group({"params": list(model[1].parameters()), "lr": 6e-3})
-    assert optimizer._group_values(optimizer.param_groups[1]).lr == pytest.approx(2e-3)
+    assert optimizer._groups.values(optimizer.param_groups[1]).lr == pytest.approx(2e-3)
     model[1](model[0](torch.ones(1, 3))).sum().backward()
     optimizer.step()
 
@@ -167,12 +167,12 @@ def test_a_group_that_is_added_later_has_the_units_of_the_first():
 def test_muon_gives_its_rate_and_momentum():
     model = torch.nn.Sequential(torch.nn.Linear(16, 9), torch.nn.Linear(9, 4))
     optimizer = pride.take_over(Muon(model), model, method="dlion-muon")
-    matrices, rest = map(optimizer._group_values, optimizer.param_groups)
+    matrices, rest = map(optimizer._groups.values, optimizer.param_groups)
     mean_of_sides = (144 / 4 + 36 / 3) / 180  # 1 / sqrt(16) and 1 / sqrt(9), by coordinates
     assert matrices.lr == pytest.approx(0.02 * mean_of_sides) and rest.lr == pytest.approx(1e-3)
     assert (matrices.beta1, matrices.beta2) == pytest.approx((0.95 ** 2, 0.95))
     optimizer.param_groups[0]["momentum"] = 0.85  # a script's warm-up
-    assert optimizer._group_values(optimizer.param_groups[0]).beta2 == 0.85
+    assert optimizer._groups.values(optimizer.param_groups[0]).beta2 == 0.85
     assert (rest.beta1, rest.beta2) == (0.9, 0.95)
     assert [group["matrix"] for group in optimizer.param_groups] == [True, False]
 
@@ -323,7 +323,7 @@ def test_a_state_in_other_units_is_refused():
         taken.load_state_dict(state)
     by_hand = pride.DistributedLion(model.parameters(), 1e-2)
     by_hand.load_state_dict(taken.state_dict())  # with the factors
-    assert by_hand._group_values(by_hand.param_groups[0]).lr == pytest.approx(1e-3)
+    assert by_hand._groups.values(by_hand.param_groups[0]).lr == pytest.approx(1e-3)
 
 
 def test_a_state_of_adamw_is_refused_as_such():

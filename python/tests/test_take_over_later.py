@@ -150,7 +150,7 @@ def test_one_cycle_changes_betas_that_are_not_followed_with_a_warning():
             model(torch.ones(1, 3)).sum().backward()
             optimizer.step()
             scheduler.step()
-    assert optimizer._group_values(optimizer.param_groups[0]).beta2 == 0.99
+    assert optimizer._groups.values(optimizer.param_groups[0]).beta2 == 0.99
 
 
 def test_a_rate_far_above_the_first_warns_once_with_the_groups_name():
@@ -215,7 +215,7 @@ def test_entries_of_the_state_that_are_replaced_or_gone_are_followed():
         assert not torch.equal(momenta()[0], fresh[0])
         reset()
         assert all(map(torch.equal, momenta(), fresh))
-        assert optimizer.state[p][key].data_ptr() == optimizer._views._made[0][1][key].data_ptr()
+        assert optimizer.state[p][key].data_ptr() == optimizer._parameters.views._made[0][1][key].data_ptr()
     optimizer.state[p][key] = torch.full((4,), 2.0)
     assert optimizer.state_dict()["state"][0][key].tolist() == [2.0] * 4
     for edit, text in ((lambda e: e.update({key: torch.ones(3)}), r"'m.rank0' of .* is \(3,\)"),

@@ -3,6 +3,7 @@
 #
 # Oracle: the same run by ranks of their own over Gloo.
 import copy
+import pickle
 import io
 
 import pytest
@@ -18,8 +19,9 @@ KINDS = [("dlion-vote", {}), ("adamw", {}), ("signsgd-ef", {}), ("dgc", {}),
 
 def make(method, options, dtype, **kwargs):
     model = models.Branches().to(dtype)
-    return model, pride.Optimizer(model.parameters(), method=method, options=options, lr=0.01,
-                                  weight_decay=0.1, **kwargs)
+    door = pride.VirtualWorkers if "workers" in kwargs else pride.Optimizer
+    return model, door(model.parameters(), method=method, options=options, lr=0.01,
+                       weight_decay=0.1, **kwargs)
 
 
 def backward(model, rank, step):
@@ -55,7 +57,7 @@ def by_rank(method, options, dtype, steps=STEPS, start=None, lr=0.01):
 
 
 def by_workers(method, options, dtype, steps=STEPS, start=None):
-    model, optimizer = make(method, options, dtype, virtual_workers=N)
+    model, optimizer = make(method, options, dtype, workers=N)
     if start is not None:
         model.load_state_dict(start[0])
         optimizer.load_state_dict(start[1])
@@ -102,7 +104,7 @@ def test_go_on_from_the_states_of_ranks_and_the_other_way_round(world, method, o
 
 
 def test_gradients_begin_and_end_with_none():
-    model, optimizer = make("dlion-vote", {}, torch.float32, virtual_workers=2)
+    model, optimizer = make("dlion-vote", {}, torch.float32, workers=2)
     backward(model, 0, 0)  # of an evaluation, say: it is no worker's
     for i in range(2):
         with optimizer.worker(i):
@@ -110,7 +112,7 @@ def test_gradients_begin_and_end_with_none():
             backward(model, i, 0)
         assert all(p.grad is None for p in model.parameters())
     optimizer.step()
-    other, same = make("dlion-vote", {}, torch.float32, virtual_workers=2)
+    other, same = make("dlion-vote", {}, torch.float32, workers=2)
     for i in range(2):
         with same.worker(i):
             backward(other, i, 0)
@@ -119,7 +121,7 @@ def test_gradients_begin_and_end_with_none():
 
 
 def test_local_steps_have_a_model_of_their_own_in_each_block():
-    model, optimizer = make("diloco", {"h": 4}, torch.float32, virtual_workers=2)
+    model, optimizer = make("diloco", {"h": 4}, torch.float32, workers=2)
     start = models.bits(model.parameters())
     seen = []
     for step in range(2):
@@ -134,7 +136,7 @@ def test_local_steps_have_a_model_of_their_own_in_each_block():
 
 
 def test_refuses_what_is_no_step():
-    model, optimizer = make("dlion-vote", {}, torch.float32, virtual_workers=3)
+    model, optimizer = make("dlion-vote", {}, torch.float32, workers=3)
     with optimizer.worker(2):
         backward(model, 2, 0)
     with pytest.raises(pride.InvalidArgument, match=r"worker\(2\) twice in a step"):
@@ -155,34 +157,28 @@ def test_refuses_what_is_no_step():
     before = models.bits(model.parameters())
     optimizer.step()
     assert models.bits(model.parameters()) != before
-    _, plain = make("dlion-vote", {}, torch.float32)
-    with pytest.raises(pride.InvalidArgument, match="without virtual_workers"):
-        with plain.worker(0):
-            pytest.fail("the block was entered")
 
 
 @pytest.mark.parametrize("settings, text", [
-    (dict(virtual_workers=0), "virtual_workers = 0, must be"),
-    (dict(virtual_workers=True), "virtual_workers = True, must be"),
-    (dict(virtual_workers=2000), "from 1 to 1024"),
-    (dict(virtual_workers=2, overlap=True), "virtual_workers and overlap"),
-    (dict(virtual_workers=2, coordinator="localhost:1"), "virtual_workers and coordinator")])
+    (dict(workers=0), "workers = 0, must be"),
+    (dict(workers=True), "workers = True, must be"),
+    (dict(workers=2000), "from 1 to 1024")])
 def test_refuses_settings(settings, text):
     with pytest.raises(pride.InvalidArgument, match=text):
         make("dlion-vote", {}, torch.float32, **settings)
 
 
 def test_a_grad_scaler_is_refused():
-    model, optimizer = make("dlion-vote", {}, torch.float32, virtual_workers=1)
+    model, optimizer = make("dlion-vote", {}, torch.float32, workers=1)
     with optimizer.worker(0):
         backward(model, 0, 0)
     optimizer.found_inf = torch.zeros(1)
-    with pytest.raises(pride.InvalidArgument, match="GradScaler with virtual_workers"):
+    with pytest.raises(pride.InvalidArgument, match="GradScaler with virtual workers"):
         optimizer.step()
 
 
 def test_a_gradient_that_is_not_finite_skips_the_step_of_all_or_raises():
-    model, optimizer = make("dlion-vote", {}, torch.float32, virtual_workers=2,
+    model, optimizer = make("dlion-vote", {}, torch.float32, workers=2,
                             on_non_finite="skip")
     before = models.bits(model.parameters())
     for i in range(2):
@@ -194,7 +190,7 @@ def test_a_gradient_that_is_not_finite_skips_the_step_of_all_or_raises():
     assert models.bits(model.parameters()) == before
     assert optimizer.traffic()["last_step"]["skipped"]
     assert "on rank 1" in optimizer.traffic()["last_step"]["note"]
-    model, optimizer = make("dlion-vote", {}, torch.float32, virtual_workers=1)
+    model, optimizer = make("dlion-vote", {}, torch.float32, workers=1)
     state = copy.deepcopy(optimizer.state_dict())
     with optimizer.worker(0):
         backward(model, 0, 0)
@@ -208,7 +204,7 @@ def test_a_gradient_that_is_not_finite_skips_the_step_of_all_or_raises():
 
 
 def test_a_load_gives_up_a_step_that_was_begun():
-    model, optimizer = make("dlion-vote", {}, torch.float32, virtual_workers=2)
+    model, optimizer = make("dlion-vote", {}, torch.float32, workers=2)
     state = copy.deepcopy(optimizer.state_dict())
     with optimizer.worker(0):
         backward(model, 5, 5)
@@ -217,7 +213,7 @@ def test_a_load_gives_up_a_step_that_was_begun():
         with optimizer.worker(i):
             backward(model, i, 0)
     optimizer.step()
-    other, fresh = make("dlion-vote", {}, torch.float32, virtual_workers=2)
+    other, fresh = make("dlion-vote", {}, torch.float32, workers=2)
     for i in range(2):
         with fresh.worker(i):
             backward(other, i, 0)
@@ -226,7 +222,7 @@ def test_a_load_gives_up_a_step_that_was_begun():
 
 
 def test_copies_and_added_groups():
-    model, optimizer = make("dlion-vote", {}, torch.float32, virtual_workers=2)
+    model, optimizer = make("dlion-vote", {}, torch.float32, workers=2)
     for i in range(2):
         with optimizer.worker(i):
             backward(model, i, 0)
@@ -243,3 +239,38 @@ def test_copies_and_added_groups():
         assert not torch.equal(extra.detach(), torch.ones(5))
     assert models.bits(model.parameters()) == models.bits(made_model.parameters())
     assert texts_and_tensors(optimizer.state_dict()) == texts_and_tensors(made.state_dict())
+
+
+def test_take_over_makes_them():
+    """The same steps as of an optimizer made by hand, in the units of the AdamW."""
+    model, other = models.mlp(), models.mlp()
+    given = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
+    taken = pride.take_over(given, model, workers=2)
+    assert type(taken) is pride.VirtualWorkers
+    by_hand = pride.VirtualWorkers(other.named_parameters(), lr=3e-3 * (1 / 3), method="dlion-vote",
+                                   weight_decay=0.1 / (1 / 3), workers=2)
+    for m, optimizer in ((model, taken), (other, by_hand)):
+        for i in range(2):
+            with optimizer.worker(i):
+                models.loss_of(m, *models.batch(0, i)).backward()
+        optimizer.step()
+    assert models.bits(model.parameters()) == models.bits(other.parameters())
+
+
+@pytest.mark.parametrize("method, options", KINDS, ids=str)
+def test_a_pickle_goes_on(method, options):
+    model, optimizer = make(method, options, torch.float32, workers=2)
+
+    def step(m, o, number):
+        for i in range(2):
+            with o.worker(i):
+                backward(m, i, number)
+        o.step()
+
+    step(model, optimizer, 0)
+    model_too, too = pickle.loads(pickle.dumps((model, optimizer)))
+    for m, o in ((model, optimizer), (model_too, too)):
+        step(m, o, 1)
+        step(m, o, 2)
+    assert models.bits(model.parameters()) == models.bits(model_too.parameters())
+    assert texts_and_tensors(optimizer.state_dict()) == texts_and_tensors(too.state_dict())

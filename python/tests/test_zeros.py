@@ -34,8 +34,8 @@ def test_untouched_rows_stay(method, options, n, use):
     torch.manual_seed(3)
     tables = [torch.nn.Parameter(torch.randn(12, 8, dtype=torch.float32)) for _ in range(3)]
     start = [table.detach().clone() for table in tables]
-    optimizer = pride.Optimizer(tables, LR, method=method, options=options, weight_decay=0,
-                                virtual_workers=n)
+    optimizer = pride.VirtualWorkers(tables, LR, method=method, options=options, weight_decay=0,
+                                     workers=n)
     period, moved = options.get("h", 1), [0.0] * 3
     for step in range(STEPS):
         for worker in range(n):
