@@ -1,5 +1,6 @@
 # One run of an experiment: a model, N virtual workers, a curve.
 # SPDX-License-Identifier: Apache-2.0
+import functools
 import math
 import time
 
@@ -111,10 +112,12 @@ def rate(run, step):
     return run.lr * rise * 0.5 * (1 + math.cos(math.pi * step / run.steps))
 
 
-def make_optimizer(model, run, workers):
-    return pride.VirtualWorkers(
+def make_optimizer(model, run, workers=None):
+    """Of virtual workers, or of this rank."""
+    door = pride.Optimizer if workers is None else functools.partial(pride.VirtualWorkers, workers=workers)
+    return door(
         [(name, p) for name, p in model.named_parameters() if p.requires_grad], lr=run.lr, betas=run.betas, weight_decay=run.weight_decay,
-        method=run.method, options=run.options, seed=run.seed, bucket_size=1 << 26, workers=workers)
+        method=run.method, options=run.options, seed=run.seed, bucket_size=1 << 26)
 
 
 class Apart:
@@ -295,7 +298,7 @@ def finish(run, optimizer, model, curve, seconds_per_step):
                 bits_per_parameter_and_step=round(8 * sent / parameters / run.steps, 4),
                 per_second=round(run.workers * run.per_step / seconds_per_step, 1),
                 bytes_are="computed" if run.joined else "counted")
-    if isinstance(optimizer, pride.Optimizer):
+    if isinstance(optimizer, pride.VirtualWorkers):
         made.update(param_hash=f"{optimizer.check_replicas():016x}", optimizer_memory=optimizer.memory())
     if "accuracy" in last:
         made["accuracy"] = last["accuracy"]

@@ -44,7 +44,7 @@ class Constructed(torch.optim.Optimizer):
                      "options": dict(options) if isinstance(options, dict) else {}})
 
         def take():
-            self._check(options, {**flags, "broadcast_parameters": broadcast})
+            check_arguments(self._settings, options, {**flags, "broadcast_parameters": broadcast})
             info = _groups.info_of(settings["method"], self._settings["options"])
             given = _groups.rates_of(info, *rates)
             self._settings["betas"] = {key: given[key] for key in given if key == "betas"}
@@ -67,10 +67,6 @@ class Constructed(torch.optim.Optimizer):
         self._traffic = Traffic(self._parameters)
         self._lock = threading.RLock()  # around all that reads or changes the state
         self._model = None         # a weak reference, if the caller named it
-
-    def _check(self, options, flags):
-        """Raises for arguments out of range."""
-        check_arguments(self._settings, options, flags)
 
     # What the front doors decide.
 

@@ -333,7 +333,7 @@ class Groups(list):
         library.call("pride_optimizer_routes", own._parameters.handle, c.byref(routes))
         more = [text for text in (own._parameters.matrices.text, routes.value.decode()) if text]
         return (f"pride: {'; '.join(texts)}, {traffic['mean_cost_bytes']:,.0f} bytes a step instead of "
-                f"{traffic['fp32_bytes']:,} in float32, {own._ranks.world.size} rank(s)" +
+                f"{traffic['fp32_bytes']:,} in float32, {own._ranks.played or own._ranks.world.size} {'virtual worker' if own._ranks.played else 'rank'}(s)" +
                 "".join(f"; {text}" for text in more))
 
     def _rates(self, own, numbers):
