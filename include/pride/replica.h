@@ -87,14 +87,15 @@ struct OptimizerOptions {
   // With a device: needed by methods that orthogonalise matrices.
   Orthogonalise orthogonalise = nullptr;
   void* stream = nullptr;  // with a device: as Replica::set_stream()
-  // For an optimizer of one part of a model (TensorSpec::first_coord), if the other parts have
-  // their own optimizers: a function that adds to each value the other parts' values. A step with
-  // non_finite = kSkip, clip_global_norm or scale_next_step() calls it once, on the thread of
-  // finish_step(), between exchange and apply. values[0]: the sum of squares of the mean gradient,
-  // 0 without clip_global_norm. values[1]: 1 if the gradient is not finite, otherwise 0. All parts
-  // then skip the step, or clip it by the norm of all. An exception from it ends the step and fails
+  // With model parallelism, where this optimizer has some tensors or shards of the model
+  // (TensorSpec::first_coord) and other optimizers have the rest: a function that sums each value
+  // over these optimizers, in place. A step with non_finite = kSkip, clip_global_norm or
+  // scale_next_step() calls it once, on the thread of finish_step(), between exchange and apply.
+  // values[0]: the sum of squares of the mean gradient, 0 without clip_global_norm. values[1]: 1 if
+  // the gradient is not finite, otherwise 0. All then skip the step, or clip it by the norm of the
+  // whole model's gradient. An exception from it ends the step and fails
   // the communicator. REQUIRES: with kSkip a method without local steps.
-  std::function<void(std::span<double> values)> sum_of_parts = nullptr;
+  std::function<void(std::span<double> values)> model_parallel_sum = nullptr;
   // Called once in each step, on the thread of finish_step(), before anything is applied, while
   // buckets are exchanged: there the caller can wait for an agreement of its own between ranks. Not
   // called if a gradient is not finite and so nothing is applied. An exception from it ends the
@@ -121,7 +122,7 @@ struct RoundReport {
 };
 
 // A section: the groups that name one method with the same options. Its steps have the bits of an
-// optimizer of its own over its tensors, as a part of the model (TensorSpec::first_coord).
+// optimizer of its own over its tensors, at their places in the model (TensorSpec::first_coord).
 struct SectionReport {
   std::string method;
   std::map<std::string, std::string> options;  // all that the method has

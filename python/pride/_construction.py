@@ -17,10 +17,10 @@ from ._arguments import check_arguments
 from ._device import place_with_memory
 from ._groups import Groups
 from ._hashes import digest
+from ._model_parallel import ModelParallelSum
 from ._native_step import NativeStep
 from ._network import report_network
 from ._parameters import Parameters
-from ._parts import SumOfParts
 from ._ranks import Ranks
 from ._state import ABOUT, State
 from ._tensors import parts_of
@@ -158,12 +158,12 @@ class Constructed(torch.optim.Optimizer):
             skip_non_finite=int(s["on_non_finite"] == "skip"))
         place.set_options(options)
         shards = self._parameters.shard_groups
-        parts = [ranks.nodes.group] if ranks.nodes else shards
+        among = [ranks.nodes.group] if ranks.nodes else shards
         # found_inf needs the sum, too
-        if parts and (shards and not ranks.played or s["clip_global_norm"] or
+        if among and (shards and not ranks.played or s["clip_global_norm"] or
                       s["on_non_finite"] == "skip"):
-            self._sum_of_parts = SumOfParts(ranks.world, parts, ranks.nodes)
-            options.sum_of_parts = self._sum_of_parts.function
+            self._model_parallel_sum = ModelParallelSum(ranks.world, among, ranks.nodes)
+            options.model_parallel_sum = self._model_parallel_sum.function
         if s["node_of_rank"] is not None:
             options.node_of_rank = (c.c_int32 * len(s["node_of_rank"]))(*s["node_of_rank"])
         return options

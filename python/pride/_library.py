@@ -9,7 +9,7 @@ import traceback
 from .errors import (CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory,
                      c_text, number, of_type, text, whole)
 
-C_VERSION = 12
+C_VERSION = 13
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -67,7 +67,7 @@ Matrices = _struct("Matrices", (c.POINTER(_pointer), "data"), (_u64, "n rows col
                    (_i32, "iterations reserved"))
 ORTHOGONALISE = c.CFUNCTYPE(c.c_int, _pointer, c.POINTER(Matrices), _pointer, _pointer, _u64)
 MAKE_ROOM = c.CFUNCTYPE(None, _pointer)
-SUM_OF_PARTS = c.CFUNCTYPE(c.c_int, _pointer, c.POINTER(_double), _u64, _pointer, _u64)
+MODEL_PARALLEL_SUM = c.CFUNCTYPE(c.c_int, _pointer, c.POINTER(_double), _u64, _pointer, _u64)
 BEFORE_APPLY = c.CFUNCTYPE(c.c_int, _pointer, _pointer, _u64)
 Options = _struct(
     "Options", (_u32, "struct_size"), (_i32, "skip_non_finite"), (_string, "method"),
@@ -75,8 +75,8 @@ Options = _struct(
     (_u64, "n_groups bucket_coords seed"), (_double, "clip_global_norm"),
     (_i32, "overlap exchange_threads"), (c.POINTER(_i32), "node_of_rank"),
     (_i32, "vote_weight virtual_workers"), (_pointer, "device"), (ORTHOGONALISE, "orthogonalise"),
-    (_pointer, "orthogonalise_user"), (SUM_OF_PARTS, "sum_of_parts"),
-    (_pointer, "sum_of_parts_user"), (BEFORE_APPLY, "before_apply"),
+    (_pointer, "orthogonalise_user"), (MODEL_PARALLEL_SUM, "model_parallel_sum"),
+    (_pointer, "model_parallel_sum_user"), (BEFORE_APPLY, "before_apply"),
     (_pointer, "before_apply_user"))
 Report = _struct("Report", (_u32, "struct_size"), (_i32, "skipped"), (_i64, "step"),
                  (_u64, "bytes_sent bytes_received messages_sent"),
@@ -135,7 +135,7 @@ _FUNCTIONS = {
     "pride_c_version": (_u32, []),
     "pride_version": (_string, []),
     "pride_isa": (_string, []),
-    "pride_layout_create_part": (None, [_tensor, _sizes, _u64, _out]),
+    "pride_layout_create_at": (None, [_tensor, _sizes, _u64, _out]),
     "pride_layout_set_matrices": (None, [_handle, c.POINTER(_i32), _u64]),
     "pride_layout_digest": (_u64, [_handle]),
     "pride_hash": (None, [_handle, _pointer, _sizes]),
@@ -332,9 +332,9 @@ def coords(first):
 
 
 def make_layout(specs, first_coords=None):
-    """specs: (name, shape, group) or (name, shape, group, as_matrix). first_coords: for a part of a
-    model, each tensor's first coordinate in the whole model."""
-    layout = Handle("layout", "pride_layout_create_part", tensors(specs), coords(first_coords),
+    """specs: (name, shape, group) or (name, shape, group, as_matrix). first_coords: with model
+    parallelism, each tensor's first coordinate in the whole model."""
+    layout = Handle("layout", "pride_layout_create_at", tensors(specs), coords(first_coords),
                     len(specs))
     as_matrix = [spec[3] if len(spec) > 3 else BY_NAME for spec in specs]
     call("pride_layout_set_matrices", layout, (c.c_int32 * len(specs))(*as_matrix), len(specs))

@@ -40,8 +40,8 @@ class ByteBuffer {
 
 // Location of a NaN or Inf that stops a bucket.
 struct NonFinite {
-  static constexpr int kSum = -1;   // no single rank's gradient: the mean overflows
-  static constexpr int kPart = -2;  // of another part of the model: OptimizerOptions::sum_of_parts
+  static constexpr int kSum = -1;            // no single rank's gradient: the mean overflows
+  static constexpr int kModelParallel = -2;  // OptimizerOptions::model_parallel_sum reports it
   int rank = 0;
   std::uint32_t tensor = 0;  // index in the layout
   auto operator<=>(const NonFinite&) const = default;

@@ -60,10 +60,10 @@ const char* pride_isa(void) {
 }
 
 int pride_layout_create(const pride_tensor* tensors, uint64_t n, pride_layout** out) {
-  return pride_layout_create_part(tensors, nullptr, n, out);
+  return pride_layout_create_at(tensors, nullptr, n, out);
 }
-int pride_layout_create_part(const pride_tensor* tensors, const uint64_t* first_coords, uint64_t n,
-                             pride_layout** out) {
+int pride_layout_create_at(const pride_tensor* tensors, const uint64_t* first_coords, uint64_t n,
+                           pride_layout** out) {
   return guarded([&] {
     given(out, "out") = nullptr;
     *out = new pride_layout{pride::Layout(specs_of(tensors, first_coords, n))};

@@ -25,13 +25,13 @@ std::map<std::string, std::string> method_options(const char* const* names,
   return options;
 }
 
-std::function<void(std::span<double>)> sum_of(pride_sum_of_parts function, void* user) {
+std::function<void(std::span<double>)> sum_of(pride_model_parallel_sum function, void* user) {
   if (function == nullptr) return nullptr;
   return [function, user](std::span<double> values) {
     char why[1024] = "";
     if (function(user, values.data(), values.size(), why, sizeof why) == 0) return;
     why[sizeof why - 1] = '\0';
-    throw CommError(concat("sum of the model's parts: ", why));
+    throw CommError(concat("model_parallel_sum: ", why));
   };
 }
 
@@ -102,7 +102,7 @@ OptimizerOptions options_of(const pride_options& given_options, int world) {
   options.vote_weight = o.vote_weight;
   if (o.device != nullptr) options.device = o.device->device;
   options.orthogonalise = orthogonalise_of(o.orthogonalise, o.orthogonalise_user);
-  options.sum_of_parts = sum_of(o.sum_of_parts, o.sum_of_parts_user);
+  options.model_parallel_sum = sum_of(o.model_parallel_sum, o.model_parallel_sum_user);
   options.before_apply = before_apply_of(o.before_apply, o.before_apply_user);
   if (o.node_of_rank != nullptr) {
     if (o.virtual_workers > 0) world = o.virtual_workers;
@@ -135,8 +135,8 @@ void pride_options_init(pride_options* options, uint32_t struct_size) {
                              .device = nullptr,
                              .orthogonalise = nullptr,
                              .orthogonalise_user = nullptr,
-                             .sum_of_parts = nullptr,
-                             .sum_of_parts_user = nullptr,
+                             .model_parallel_sum = nullptr,
+                             .model_parallel_sum_user = nullptr,
                              .before_apply = nullptr,
                              .before_apply_user = nullptr};
   std::memcpy(options, &all, std::min<std::size_t>(struct_size, sizeof all));

@@ -47,12 +47,13 @@ Optimizer::Impl::Impl(Communicator& comm, Layout the_layout, OptimizerOptions th
   PRIDE_CHECK(options.exchange_threads >= 1 && options.exchange_threads <= kMostExchangeThreads,
               "optimizer: exchange_threads = ", options.exchange_threads, ", must be from 1 to ",
               kMostExchangeThreads);
-  PRIDE_CHECK(!options.sum_of_parts || options.non_finite != NonFinitePolicy::kSkip ||
+  PRIDE_CHECK(!options.model_parallel_sum || options.non_finite != NonFinitePolicy::kSkip ||
                   (sections[0].info.period == 1 &&
                    steps().front().method->protocol({.voters = world}).delay == 0),
-              "optimizer: sum_of_parts with non_finite = skip is not supported with ",
+              "optimizer: model_parallel_sum with non_finite = skip is not supported with ",
               sections[0].method,
-              ": a step without exchange cannot report a non-finite gradient to the other parts");
+              ": a step without exchange cannot report a non-finite gradient to other "
+              "model-parallel ranks");
   buckets_of_tensor.resize(layout.tensors().size());
   tensors_of_bucket.resize(sections.by_bucket().size());
   for (std::size_t b = 0; b < tensors_of_bucket.size(); ++b) {
@@ -76,7 +77,7 @@ void Optimizer::Impl::connect() {
     comms.back()->set_timeout(caller.timeout());
   }
   pipeline = std::make_unique<Pipeline>(comms, caller, sections, steps(), options.nodes,
-                                        options.overlap, space, options.sum_of_parts);
+                                        options.overlap, space, options.model_parallel_sum);
   pipeline->before_apply(options.before_apply);
 }
 

@@ -12,7 +12,7 @@ namespace pride {
 
 Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
                    const Sections& sections, std::span<SectionStep> steps, const Nodes& nodes,
-                   bool overlap, Space& space, SumOfParts sum_of_parts)
+                   bool overlap, Space& space, ModelParallelSum model_parallel_sum)
     : caller_(caller),
       steps_(steps),
       order_(sections.by_bucket()),
@@ -20,7 +20,7 @@ Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communi
       nodes_(nodes),
       overlap_(overlap),
       delay_(steps.front().method->protocol({.voters = caller.size()}).delay),
-      sum_of_parts_(std::move(sum_of_parts)) {
+      model_parallel_sum_(std::move(model_parallel_sum)) {
   PRIDE_CHECK(!comms.empty(), "pipeline: no communicator given");
   lanes_.resize(overlap ? comms.size() : 1);
   for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].comm = comms[i].get();

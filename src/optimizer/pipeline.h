@@ -24,7 +24,8 @@ namespace pride {
 
 class Pipeline {
  public:
-  using SumOfParts = std::function<void(std::span<double>)>;  // OptimizerOptions::sum_of_parts
+  using ModelParallelSum =
+      std::function<void(std::span<double>)>;  // OptimizerOptions::model_parallel_sum
 
   // All must outlive the pipeline; `steps` are this rank's. With overlap each of `comms` has a
   // thread. Only that thread uses it between begin() and finish(), or with a delay until
@@ -34,7 +35,7 @@ class Pipeline {
   // may be in use. REQUIRES: at least one of `comms`, the same number on every rank.
   Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
            const Sections& sections, std::span<SectionStep> steps, const Nodes& nodes, bool overlap,
-           Space& space = Space::host(), SumOfParts sum_of_parts = nullptr);
+           Space& space = Space::host(), ModelParallelSum model_parallel_sum = nullptr);
   // In the middle of a step: fails the world. Otherwise waits for the exchanges in flight, because
   // the other ranks need this rank's part of them.
   ~Pipeline();
@@ -162,7 +163,7 @@ class Pipeline {
   const Nodes nodes_;
   const bool overlap_;
   const std::int64_t delay_;
-  const SumOfParts sum_of_parts_;
+  const ModelParallelSum model_parallel_sum_;
   KeepResults keep_results_;
   std::function<void()> before_apply_;
 

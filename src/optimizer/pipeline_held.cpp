@@ -15,10 +15,10 @@ std::optional<NonFinite> Pipeline::end_held(std::optional<NonFinite> first) {
     const Stopwatch watch(timing_.apply_s);
     for (const SectionStep& step : steps_) sums[0] += step.buckets.mean_squares(flights_);
   }
-  if (sum_of_parts_) {
+  if (model_parallel_sum_) {
     const Stopwatch watch(timing_.exchange_s);
-    sum_of_parts_(sums);
-    if (!first && sums[1] > 0) first = NonFinite{.rank = NonFinite::kPart};
+    model_parallel_sum_(sums);
+    if (!first && sums[1] > 0) first = NonFinite{.rank = NonFinite::kModelParallel};
   }
   if (first) return first;
   grad_norm_ = std::sqrt(sums[0]);

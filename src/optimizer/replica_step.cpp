@@ -142,8 +142,8 @@ std::string Replica::Impl::describe(const NonFinite& seen, std::int64_t step) co
   if (seen.rank == NonFinite::kSum) {
     return concat("step ", step + 1, ": the sum of the ranks' gradients of '", name, "' overflows");
   }
-  if (seen.rank == NonFinite::kPart) {
-    return concat("step ", step + 1, ": NaN or Inf in a gradient of another part of the model");
+  if (seen.rank == NonFinite::kModelParallel) {
+    return concat("step ", step + 1, ": NaN or Inf in a gradient of another model-parallel rank");
   }
   return concat("step ", step + 1, ": NaN or Inf in the gradient of '", name, "' on rank ",
                 seen.rank);

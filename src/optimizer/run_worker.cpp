@@ -68,9 +68,10 @@ RunWorker::Impl::Impl(std::shared_ptr<CoordinatorClient> client, Layout the_layo
       options.clip_global_norm == 0,
       "optimizer: clip_global_norm is not supported with a coordinator: its records contain no "
       "norm; clip each worker's own gradient instead (local clipping)");
-  PRIDE_CHECK(!options.sum_of_parts,
-              "optimizer: sum_of_parts is not supported with a coordinator, which needs the whole "
-              "model");
+  PRIDE_CHECK(
+      !options.model_parallel_sum,
+      "optimizer: model_parallel_sum is not supported with a coordinator, which needs the whole "
+      "model");
   const std::int64_t weight = options.vote_weight;
   weights = votes_of({&weight, 1});
   central = std::make_unique<Central>(layout, sections, steps, options, std::move(client),

@@ -34,7 +34,7 @@ std::pair<std::string, OptionMap> method_of(const ParamGroup& group, const Optim
 }
 
 // A word of an option such as not_matrices must name a tensor: of this section, or of another one.
-// It may name a tensor of another part of the model, and decides nothing if the caller does.
+// It may name a tensor of another model-parallel rank, and decides nothing if the caller does.
 void check_words(const Section& section) {
   const auto by_name = [](const TensorSlot& slot) {
     return slot.spec.as_matrix == AsMatrix::kByName;

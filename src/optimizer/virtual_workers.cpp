@@ -31,9 +31,10 @@ VirtualWorkers::Impl::Impl(Layout the_layout, OptimizerOptions the_options,
                     the_workers.number),
       asked(std::move(the_workers)),
       frames(workers.size()) {
-  PRIDE_CHECK(!options.sum_of_parts,
-              "optimizer: sum_of_parts is not supported with virtual workers, which need the whole "
-              "model");
+  PRIDE_CHECK(
+      !options.model_parallel_sum,
+      "optimizer: model_parallel_sum is not supported with virtual workers, which need the whole "
+      "model");
   PRIDE_CHECK(!options.before_apply,
               "optimizer: before_apply is not supported with virtual workers");
   std::vector<std::int64_t> given(asked.weights.begin(), asked.weights.end());

@@ -108,8 +108,8 @@ static void print_options(void) {
   MEMBER(pride_options, device);
   MEMBER(pride_options, orthogonalise);
   MEMBER(pride_options, orthogonalise_user);
-  MEMBER(pride_options, sum_of_parts);
-  MEMBER(pride_options, sum_of_parts_user);
+  MEMBER(pride_options, model_parallel_sum);
+  MEMBER(pride_options, model_parallel_sum_user);
   MEMBER(pride_options, before_apply);
   MEMBER(pride_options, before_apply_user);
   STRUCT(pride_section);

@@ -186,7 +186,7 @@ static void refuse_comms(pride_comm* comm) {
   CHECK_EQUAL(5, all);
 }
 
-/* Of a part of a model: the flag is 1 where its gradient is not finite. */
+/* With model parallelism: the flag is 1 where its gradient is not finite. */
 static int no_sum(void* flag, double* values, uint64_t n, char* why, uint64_t size) {
   *(double*)flag = values[n - 1];
   snprintf(why, (size_t)size, "no link");
@@ -198,15 +198,15 @@ static void fail_to_sum(pride_comm* comm, const pride_layout* layout) {
   pride_options options;
   pride_options_init(&options, sizeof options);
   options.skip_non_finite = 1;
-  options.sum_of_parts = no_sum;
-  options.sum_of_parts_user = &flag;
+  options.model_parallel_sum = no_sum;
+  options.model_parallel_sum_user = &flag;
   pride_optimizer* optimizer = NULL;
   CHECK_OK(pride_optimizer_create(comm, layout, &options, &optimizer));
   float params[kFlat] = {0}, grads[kFlat] = {0};
   grads[0] = NAN;
   const pride_array p = array_of(params, kFlat, PRIDE_FLOAT32);
   const pride_array g = array_of(grads, kFlat, PRIDE_FLOAT32);
-  CHECK_FAILS(PRIDE_COMM_ERROR, "sum of the model's parts: no link",
+  CHECK_FAILS(PRIDE_COMM_ERROR, "model_parallel_sum: no link",
               pride_optimizer_step(optimizer, &p, &g, NULL, NULL));
   CHECK_EQUAL(1, flag);
   pride_optimizer_destroy(optimizer);

@@ -74,7 +74,7 @@ static void test_bad_layouts(void) {
   CHECK_FAILS(PRIDE_INVALID, "group -1", pride_layout_create(&groupless, 1, &layout));
   CHECK_FAILS(PRIDE_INVALID, "1 tensors at NULL", pride_layout_create(NULL, 1, &layout));
   CHECK_FAILS(PRIDE_INVALID, "out is NULL", pride_layout_create(twice, 1, NULL));
-  CHECK_OK(pride_layout_create_part(twice, (const uint64_t[]){130}, 1, &layout));
+  CHECK_OK(pride_layout_create_at(twice, (const uint64_t[]){130}, 1, &layout));
   CHECK_EQUAL(4, pride_layout_coords(layout));
   pride_layout_destroy(layout);
 }

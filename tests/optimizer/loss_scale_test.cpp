@@ -232,20 +232,20 @@ TEST(LossScale, StaysForTheNextStepThatBegins) {
   });
 }
 
-TEST(LossScale, OtherPartsOfAModelSkipTheStepToo) {
+TEST(LossScale, ModelParallelRanksSkipTheStepTooIfOneIsNotFinite) {
   const Layout layout({{"a", {70}}});
   int calls = 0;
   run_world(1, [&](Communicator& comm) {
     OptimizerOptions options;
-    options.sum_of_parts = [&](std::span<double> values) {
+    options.model_parallel_sum = [&](std::span<double> values) {
       ++calls;
-      values[1] += 1;  // of another part
+      values[1] += 1;  // of another model-parallel rank
     };
     Optimizer optimizer(comm, layout, options);
     FlatBuffer x(layout.flat_size()), g(layout.flat_size());
     optimizer.scale_next_step(nullptr);
     EXPECT_EQ(optimizer.step(x.span(), g.span()).skip_reason,
-              "step 1: NaN or Inf in a gradient of another part of the model");
+              "step 1: NaN or Inf in a gradient of another model-parallel rank");
     EXPECT_FALSE(optimizer.step(x.span(), g.span()).skipped);
     EXPECT_EQ(optimizer.steps_done(), 1);
   });

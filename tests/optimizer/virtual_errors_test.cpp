@@ -57,8 +57,8 @@ TEST_F(VirtualErrors, NameWhatDoesNotGoWithThem) {
             "optimizer: 2 weights for 3 virtual workers");
   const auto sum = [](std::span<double>) {};
   EXPECT_NE(refused([&] {
-              VirtualWorkers(kLayout, {.sum_of_parts = sum}, {2});
-            }).find("sum_of_parts is not supported with virtual workers"),
+              VirtualWorkers(kLayout, {.model_parallel_sum = sum}, {2});
+            }).find("model_parallel_sum is not supported with virtual workers"),
             std::string::npos);
 }
 

@@ -13,7 +13,7 @@ extern "C" {
 /* This number grows when a function, an enumerator or a last member of a struct is added. Existing
  * ones keep meaning and place as long as the library's name ends in .so.1, from the first release
  * on. */
-#define PRIDE_C_VERSION 12
+#define PRIDE_C_VERSION 13
 
 /* The result of every function that can fail. For all but PRIDE_OK and PRIDE_PENDING,
  * pride_last_error() returns the text. No C++ exception leaves the library. */
@@ -64,12 +64,12 @@ typedef struct pride_tensor {
 typedef struct pride_layout pride_layout;
 
 PRIDE_API int pride_layout_create(const pride_tensor* tensors, uint64_t n, pride_layout** out);
-/* The layout of a part of a larger model, e.g. of shards. first_coords[i] is the flat coordinate of
+/* The layout of some tensors or shards of a larger model. first_coords[i] is the flat coordinate of
  * the first value of tensor i in the layout of the whole model; it keys the random bits of ties,
  * zeros and rounding. It must be equal on all ranks that vote together. NULL: as
- * pride_layout_create(). Since PRIDE_C_VERSION 6. */
-PRIDE_API int pride_layout_create_part(const pride_tensor* tensors, const uint64_t* first_coords,
-                                       uint64_t n, pride_layout** out);
+ * pride_layout_create(). Since PRIDE_C_VERSION 13; pride_layout_create_part() before. */
+PRIDE_API int pride_layout_create_at(const pride_tensor* tensors, const uint64_t* first_coords,
+                                     uint64_t n, pride_layout** out);
 /* Whether methods that orthogonalise matrices (dlion-muon, muon, ...) treat tensor i as one, before
  * the layout's first use: by its name (unless it holds a word of the option not_matrices), yes (if
  * it has two dimensions or more, none of them 1), no, or, if the caller made the name up, the

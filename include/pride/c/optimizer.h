@@ -22,9 +22,10 @@ typedef struct pride_group {
   uint64_t n_options;
 } pride_group;
 
-/* Adds to each of n values the values of the model's other parts. Returns 0; on failure not 0, with
- * the reason in `why`: at most `size` bytes with NUL. */
-typedef int (*pride_sum_of_parts)(void* user, double* values, uint64_t n, char* why, uint64_t size);
+/* Sums each of n values over the model-parallel processes, in place. Returns 0; on failure not 0,
+ * with the reason in `why`: at most `size` bytes with NUL. */
+typedef int (*pride_model_parallel_sum)(void* user, double* values, uint64_t n, char* why,
+                                        uint64_t size);
 
 /* Returns 0; on failure not 0, with the reason in `why`, as above. */
 typedef int (*pride_before_apply)(void* user, char* why, uint64_t size);
@@ -58,13 +59,14 @@ typedef struct pride_options {
   pride_device* device;
   pride_orthogonalise orthogonalise;
   void* orthogonalise_user;
-  /* NULL, or for a part of a model (pride_layout_create_part()) whose other parts have their own
-   * optimizers. A step with skip_non_finite, clip_global_norm or a loss scaler calls it once, on a
-   * thread of pride_optimizer_finish(). values[0]: the sum of squares of the mean gradient, 0
-   * without clip_global_norm. values[1]: 1 if the gradient is not finite, otherwise 0. All parts
-   * then skip the step, or clip it by the norm of all. Since PRIDE_C_VERSION 6. */
-  pride_sum_of_parts sum_of_parts;
-  void* sum_of_parts_user;
+  /* NULL, or with model parallelism, where other optimizers have the model's other tensors or
+   * shards (pride_layout_create_at()). A step with skip_non_finite, clip_global_norm or a loss
+   * scaler calls it once, on a thread of pride_optimizer_finish(). values[0]: the sum of squares of
+   * the mean gradient, 0 without clip_global_norm. values[1]: 1 if the gradient is not finite,
+   * otherwise 0. All then skip the step, or clip it by the norm of the whole model's gradient.
+   * Since PRIDE_C_VERSION 6; named sum_of_parts before 13. */
+  pride_model_parallel_sum model_parallel_sum;
+  void* model_parallel_sum_user;
   /* NULL, or called once in each step, on a thread of pride_optimizer_finish(), before anything is
    * applied, while buckets are exchanged: there the caller can wait for an agreement of its own
    * between ranks. Not called if a gradient is not finite and so nothing is applied. If it fails,

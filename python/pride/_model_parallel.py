@@ -1,4 +1,4 @@
-# Sums over the ranks that have the other parts of a model: shards, or tensors of a node's ranks.
+# Sums over model-parallel ranks: those with the model's other shards, or other tensors of a node.
 # SPDX-License-Identifier: Apache-2.0
 import torch
 import torch.distributed as dist
@@ -8,15 +8,14 @@ from ._lane import is_interrupt, wait
 from ._world import World
 
 
-class SumOfParts:
-    """Adds numbers up over the ranks that have the other parts of a model. The order is that of the
-    ranks, so that replicas get equal bits. libpride calls it between exchange and apply, on its own
-    thread."""
+class ModelParallelSum:
+    """Sums numbers over model-parallel ranks, in the order of the ranks, so that replicas get equal
+    bits. libpride calls it between exchange and apply, on its own thread."""
 
     def __init__(self, world, groups, nodes=None):
         self._world, self._nodes = world, nodes
         self._groups = [(group, _device_of(group)) for group in groups]
-        self.function = library.SUM_OF_PARTS(self._call)
+        self.function = library.MODEL_PARALLEL_SUM(self._call)
 
     def _call(self, _, values, n, why, size):
         try:
@@ -37,7 +36,7 @@ class SumOfParts:
         if isinstance(self._world, World):
             wait(self._world, lambda: dist.all_gather(every, values, group=group, async_op=True),
                  1000 * self._world.timeout.total_seconds(), group, values.device.type == "cpu")
-        else:  # this rank is its part's only replica
+        else:  # no other rank has this rank's tensors
             dist.all_gather(every, values, group=group)
         if self._nodes is not None:
             self._nodes.count((len(every) - 1) * values.numel() * values.element_size())
