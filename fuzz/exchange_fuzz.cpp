@@ -67,7 +67,7 @@ std::vector<Variant> variants() {
         all.push_back({method, {{"dense", "bf16"}}});
       }
       if (option.name == "freeze_steps") all.push_back({method, {{"freeze_steps", "1"}}});
-      if (option.name == "round_bytes") {  // the methods that send signs
+      if (option.name == "bandwidth_delay_bytes") {  // the methods that send signs
         all.push_back({method, {{"route", "sharded"}}});
         all.push_back({method, {{"route", "one-shot"}}});
       }

@@ -139,11 +139,11 @@ struct MethodArguments : BenchArguments {
 };
 
 // Methods choose the route of a bucket by the measured network, unless the user sets it.
-void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
-                     std::vector<std::string>& options) {
-  if (comm.size() == 1 || parse_method_options(options).contains("round_bytes")) return;
+void add_bandwidth_delay_bytes(const Communicator& comm, const NetworkFacts& facts,
+                               std::vector<std::string>& options) {
+  if (comm.size() == 1 || parse_method_options(options).contains("bandwidth_delay_bytes")) return;
   const NetworkModel network{facts.latency_s, facts.message_s, facts.goodput, facts.cpu_s_per_byte};
-  options.push_back(concat("round_bytes=", round_bytes(network, comm.size())));
+  options.push_back(concat("bandwidth_delay_bytes=", bandwidth_delay_bytes(network, comm.size())));
 }
 
 // The requested number, if several threads of a rank may communicate at a time.
@@ -162,7 +162,7 @@ void run_exchange(const MethodArguments& args) {
     how.exchange_threads = granted_threads(comm, how.exchange_threads, threads_may_talk);
     check_options(how, comm.size());  // before anything takes time
     const NetworkFacts network = network_row(comm, how.seconds, print);
-    add_round_bytes(comm, network, how.method_options);
+    add_bandwidth_delay_bytes(comm, network, how.method_options);
     bench_exchange(comm, how, network,
                    [&](const ExchangeCell& cell) { print.row(fields_of(comm, cell)); });
     print.note(
@@ -237,7 +237,7 @@ void add_optimizer(CLI::App& bench) {
   CLI::App* kind =
       add_ranked(bench, "optimizer",
                  "Optimizer steps of each method and of dense methods, gradients ready; no model",
-                 args, run_optimizer, "Minimum rounds");
+                 args, run_optimizer, "Minimum repetitions");
   add_exchange_flags(*kind, args->how, "With overlap: buckets in flight; 0: no row with overlap");
   add_device(*kind, args->device);
   add_value(*kind, "--tensors", args->how.tensors, "Tensors of equal size, each at its own address",
@@ -264,7 +264,7 @@ void add_step(CLI::App& bench) {
   const auto args = std::make_shared<StepArguments>();
   CLI::App* kind = add_ranked(
       bench, "step", "Training steps of a model with each method, with and without overlap", args,
-      run_step, "Minimum rounds");
+      run_step, "Minimum repetitions");
   add_workload_flags(*kind, args->how.options);
   add_methods(*kind, args->how.methods);
   add_value(*kind, "--exchange-threads", args->how.options.exchange_threads,

@@ -73,7 +73,7 @@ Json describe(const std::string& name, const MethodsArguments& args) {
   const Cost cost = largest_cost(name, layout, query(args, kSteady));
   const Cost first = largest_cost(name, layout, query(args, 0));
   const auto routes = bucket_routes(name, layout, query(args, kSteady));
-  const BucketRoute route = std::ranges::max(routes, {}, &BucketRoute::rounds);
+  const BucketRoute route = std::ranges::max(routes, {}, &BucketRoute::phases);
   const double ring = fp32_ring_bytes(static_cast<double>(args.params), args.workers);
   const auto bytes = static_cast<double>(cost.bytes());
   const double operations = matrix_operations(
@@ -96,7 +96,7 @@ Json describe(const std::string& name, const MethodsArguments& args) {
       {"growth", info.growth},
       {"matrix_operations", operations},
       {"route", route.name},
-      {"rounds", route.rounds},
+      {"phases", route.phases},
       {"max_workers", info.max_world},
       {"state_floats", state_of(name, layout, parse_method_options(args.method_options)).floats},
       {"on_device", info.on_device},
@@ -146,12 +146,12 @@ void print_table(const Json& all) {
   const double ring = all["fp32_ring_bytes"];
   std::vector<std::vector<std::string>> rows = {
       {"method", "bits up", "bits down", "bytes sent per step", "of fp32 ring", "grows with N",
-       "route", "rounds", "floats of state"}};
+       "route", "phases", "floats of state"}};
   for (const Json& method : all["methods"]) {
     rows.push_back({method["name"], number_text(method["bits_up"]),
                     number_text(method["bits_down"]), bytes_cell(method),
                     ratio_text(method["bytes_per_step"], ring), method["growth"], method["route"],
-                    method["rounds"].dump(), method["state_floats"].dump()});
+                    method["phases"].dump(), method["state_floats"].dump()});
   }
   std::cout << all["workers"] << " workers, " << grouped(all["params"].get<double>())
             << " parameters in buckets of " << grouped(all["bucket_coords"].get<double>())
@@ -200,7 +200,7 @@ void print_method(const Json& all) {
   if (method["matrix_operations"] > 0) line("matrices", matrix_text(all, method));
   line("growth", concat("with N: ", method["growth"].get<std::string>()));
   line("route", concat(method["route"].get<std::string>(), ": a bucket waits for ",
-                       method["rounds"].dump(), " messages, one after the other"));
+                       method["phases"].dump(), " messages, one after the other"));
   line("state", concat(method["state_floats"].dump(), " floats per parameter"));
   line("GPU", method["on_device"] ? "runs where the tensors are" : "runs on the host");
   if (!refusal(all, method).empty()) line("workers", refusal(all, method));

@@ -28,10 +28,10 @@ struct NetworkModel {
 struct MethodModel {
   std::string name;
   double bytes = 0;     // sent per step, on average
-  int rounds = 2;       // sequential messages that a bucket waits for
+  int phases = 2;       // sequential messages that a bucket waits for
   double encode_s = 0;  // arithmetic for all d coordinates, with Newton-Schulz
   double matrix_s = 0;  // Newton-Schulz alone
-  double vote_s = 0;    // arithmetic between the rounds
+  double vote_s = 0;    // arithmetic between the phases
   double apply_s = 0;
   bool whole_gradient = false;  // encode begins after backward
   // Local steps: `exchanges` of `period` steps send; together they send all d coordinates. Results
@@ -66,8 +66,8 @@ Prediction predict(const NetworkModel& network, const MethodModel& method, const
 // Values that depend on the size of the buckets.
 struct Sent {
   double bytes = 0;       // per step: small buckets have more frames
-  int rounds = 2;         // small buckets may have another route
-  double vote_times = 1;  // factor on the arithmetic between rounds
+  int phases = 2;         // small buckets may have another route
+  double vote_times = 1;  // factor on the arithmetic between phases
 };
 MethodModel with(MethodModel method, const Sent& sent);
 
@@ -103,18 +103,18 @@ std::vector<PlanSection> sections_of(const PlanMethod& method, const Layout& ten
 // bucket and the rest by coordinate.
 double bytes_of(const PlanMethod& method, int world, double d, std::size_t bucket_coords);
 
-// The route of buckets of this size, and its rounds. Above ten million coordinates the result is
+// The route of buckets of this size, and its phases. Above ten million coordinates the result is
 // that for ten million.
 BucketRoute route_of(const PlanMethod& method, int world, std::size_t bucket_coords);
 
 // Both: bytes and route of a step in buckets of this size.
 Sent sent_in(const PlanMethod& method, int world, double d, std::size_t bucket_coords);
 
-// The bytes that a rank could send while it waits for a round of messages.
-std::uint64_t round_bytes(const NetworkModel& network, int world);
+// The bandwidth-delay product: the bytes that a rank could send while it waits for a phase.
+std::uint64_t bandwidth_delay_bytes(const NetworkModel& network, int world);
 
-// The method with round_bytes() as its option round_bytes, if it has that option and it is not set.
-// The same for the methods of its groups.
+// The method with bandwidth_delay_bytes() as its option of that name, if it has that option and it
+// is not set. The same for the methods of its groups.
 PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int world);
 
 // Tensors of a transformer of about `params` parameters, without embeddings: blocks with the

@@ -105,7 +105,7 @@ Matrices matrices_of(std::string_view name, const Layout& layout,
 // "hierarchical" or "native"), and the number of sequential messages.
 struct BucketRoute {
   std::string name;
-  int rounds = 2;
+  int phases = 2;
 };
 
 // The exchange of each bucket in step query.step, equal on all ranks. If that step does not

@@ -129,7 +129,7 @@ struct StepScalars {
 };
 
 // A server's view of a step.
-struct Round {
+struct SharedContext {
   std::int64_t step = 0;  // 0 for the first
   int voters = 1;         // ranks
   std::uint64_t seed = 0;
@@ -150,7 +150,7 @@ struct Round {
 };
 
 // A worker's view of a step; constant within the step.
-struct StepContext : Round {
+struct StepContext : SharedContext {
   int rank = 0;
   std::span<const char> unused;       // by tensor: 1 if it has no gradient on this rank
   std::span<const char> frozen = {};  // by tensor: 1 if it is frozen; empty: none

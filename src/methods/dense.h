@@ -23,21 +23,21 @@ class DenseMethod : public Method {
     mean_gradient_ = &mean_;
   }
 
-  Protocol protocol(const Round& round) const override {
-    return {.most_votes = round.central ? DenseMean::kMostVotes : 0,
+  Protocol protocol(const SharedContext& shared) const override {
+    return {.most_votes = shared.central ? DenseMean::kMostVotes : 0,
             .replays = true,
             .same_apply = true,
             .keeps_gradient = mean_.sends_from_gradient()};
   }
-  std::vector<Part> parts(const Bucket& b, const Round& round) const override {
-    return mean_.parts(b, round.central);
+  std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override {
+    return mean_.parts(b, shared.central);
   }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     mean_.encode(b, ctx, flight);
   }
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
-    mean_.serve(part, shard, up, round, reply);
+    mean_.serve(part, shard, up, shared, reply);
   }
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
     mean_.apply(b, flight, ctx, rule_, x);

@@ -150,7 +150,7 @@ NonFinite overflow_at(const Shard& shard, std::size_t index) {
 
 // The mean of the shard over all voters; ranks that do not use a tensor count as zero.
 template <typename T>
-void serve_mean(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) {
+void serve_mean(const Shard& shard, const Ballots& up, const SharedContext& shared, Reply& reply) {
   const std::span<T> mean(reinterpret_cast<T*>(reply.body.data()), shard.size());
   for (const Run& run : runs_of(shard, up.frames)) {
     const auto out = mean.subspan(64 * run.first_word, 64 * run.n_words);
@@ -162,13 +162,13 @@ void serve_mean(const Shard& shard, const Ballots& up, const Round& round, Reply
     std::vector<int> weights;
     for (const std::size_t i : run.frames) {
       rows.push_back(numbers<T>(up.frames[i].body).data() + 64 * run.first_word);
-      if (!round.weights.empty()) weights.push_back(round.weights[i]);
+      if (!shared.weights.empty()) weights.push_back(shared.weights[i]);
     }
     const bool equal = weights.empty();
-    const std::size_t bad = equal ? mean_of_rows(rows, round.voters, out) : 0;
+    const std::size_t bad = equal ? mean_of_rows(rows, shared.voters, out) : 0;
     if (equal && bad == kernels::kAllFinite) continue;
-    if (round.central) {  // a coordinator drops no step
-      weighted_mean<T>(rows, weights, round.votes(), out);
+    if (shared.central) {  // a coordinator drops no step
+      weighted_mean<T>(rows, weights, shared.votes(), out);
       continue;
     }
     // no frame has the non-finite flag here: refuse one that should have it, else the sum overflows
@@ -268,18 +268,18 @@ void DenseMean::encode_on_device(const Bucket& bucket, const StepContext& ctx, F
 }
 
 // g = mean over ranks
-void DenseMean::serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
-                      Reply& reply) const {
+void DenseMean::serve(const Part& part, const Shard& shard, const Ballots& up,
+                      const SharedContext& shared, Reply& reply) const {
   if (part.id == kSum) {
     const std::span sum(reinterpret_cast<float*>(reply.body.data()), shard.size());
     const float* rows[] = {sum.data()};
-    const std::size_t bad = mean_of_rows(rows, round.voters, sum);
+    const std::size_t bad = mean_of_rows(rows, shared.voters, sum);
     if (bad != kernels::kAllFinite) reply.non_finite = overflow_at(shard, bad);
     return;
   }
   mark_unused_by_all(up.frames, shard, unused_bits(reply.head.data(), shard));
-  if (kind_ == Dense::kOrdered) serve_mean<float>(shard, up, round, reply);
-  if (kind_ == Dense::kBf16) serve_mean<BFloat16>(shard, up, round, reply);
+  if (kind_ == Dense::kOrdered) serve_mean<float>(shard, up, shared, reply);
+  if (kind_ == Dense::kBf16) serve_mean<BFloat16>(shard, up, shared, reply);
 }
 
 // The means of all shards, whose bodies are contiguous.

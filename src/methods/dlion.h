@@ -16,7 +16,7 @@ Tie tie_option(const OptionValues& options);
 MethodOption tie_option_info(std::string tied);
 
 // Server: the majority of frames of signs. `matrices`: as in apply_vote().
-void serve_vote(const Shard& shard, const Ballots& up, const Round& round, Tie tie,
+void serve_vote(const Shard& shard, const Ballots& up, const SharedContext& shared, Tie tie,
                 std::span<std::byte> result, const OrthogonalBlend* matrices = nullptr);
 
 // Worker: x = (1 - lr wd) x - lr vote; only decay where no rank uses the tensor. `matrices`: their
@@ -30,9 +30,9 @@ class SignVote : public SignMethod {
   SignVote(const MethodContext& ctx, BlendOf blend, bool muon)
       : SignMethod(ctx, blend, muon), tie_(tie_option(ctx.options)) {}
 
-  Protocol protocol(const Round& round) const override;
+  Protocol protocol(const SharedContext& shared) const override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override;
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
 

@@ -49,7 +49,7 @@ class DistributedLionAverage final : public SignMethod {
         counts_(ctx.options.word("counts", {"packed", "planes"}) == 1 ? CountForm::kPlanes
                                                                       : CountForm::kPacked) {}
 
-  Protocol protocol(const Round&) const override { return signs_protocol(kMaxWorld); }
+  Protocol protocol(const SharedContext&) const override { return signs_protocol(kMaxWorld); }
   FrameKind result_frames(int votes, Route route) const override {
     return count_frames(votes, form(route));
   }
@@ -58,10 +58,10 @@ class DistributedLionAverage final : public SignMethod {
   }
 
   // S = sum of delta_i
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
-    if (reply.stage == Stage::kPartial) return count_node(shard, up, round, reply);
-    SignCounts(shard, up, round.votes(), node_votes(round))
+    if (reply.stage == Stage::kPartial) return count_node(shard, up, shared, reply);
+    SignCounts(shard, up, shared.votes(), node_votes(shared))
         .write_counts(form(part.route), reply.head);
   }
 

@@ -14,7 +14,7 @@
 namespace pride::methods {
 
 // Delta = sign(sum of delta_i)
-void serve_vote(const Shard& shard, const Ballots& up, const Round& round, Tie tie,
+void serve_vote(const Shard& shard, const Ballots& up, const SharedContext& shared, Tie tie,
                 std::span<std::byte> result, const OrthogonalBlend* matrices) {
   const VoteView out(result.data(), shard, tie == Tie::kZero);
   mark_unused_by_all(up.frames, shard, out.unused);
@@ -29,10 +29,10 @@ void serve_vote(const Shard& shard, const Ballots& up, const Round& round, Tie t
     const auto positive = words_of(out.positive, p);
     if (tie == Tie::kZero) {
       kernels::vote_ternary(rows, positive, words_of(out.nonzero, p));
-    } else if (up.sees_parameters(round)) {
-      kernels::vote(rows, ties_of(round, p, step_scale(matrices, p.tensor), up.cells), positive);
+    } else if (up.sees_parameters(shared)) {
+      kernels::vote(rows, ties_of(shared, p, step_scale(matrices, p.tensor), up.cells), positive);
     } else {
-      kernels::vote(rows, ties_of(round, rows), positive);
+      kernels::vote(rows, ties_of(shared, rows), positive);
     }
   }
 }
@@ -55,7 +55,7 @@ void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte
   }
 }
 
-Protocol SignVote::protocol(const Round&) const { return signs_protocol(); }
+Protocol SignVote::protocol(const SharedContext&) const { return signs_protocol(); }
 
 FrameKind SignVote::result_frames(int, Route) const { return vote_frames(tie_ == Tie::kZero); }
 
@@ -69,14 +69,14 @@ void SignVote::encode(const Bucket&, const StepContext& ctx, Flight& flight) {
 
 // Server: Delta = sign(sum of delta_i). The sum is a count if ranks have weights, or if nodes have
 // counted first (Stage::kPartial).
-void SignVote::serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
-                     Reply& reply) const {
-  if (reply.stage == Stage::kPartial) return count_node(shard, up, round, reply);
+void SignVote::serve(const Part&, const Shard& shard, const Ballots& up,
+                     const SharedContext& shared, Reply& reply) const {
+  if (reply.stage == Stage::kPartial) return count_node(shard, up, shared, reply);
   if (up.stage == Stage::kUp && up.weights.empty()) {
-    return serve_vote(shard, up, round, tie_, reply.head, orthogonal());
+    return serve_vote(shard, up, shared, tie_, reply.head, orthogonal());
   }
-  SignCounts(shard, up, round.votes(), node_votes(round))
-      .write_vote(round, tie_, reply.head, orthogonal());
+  SignCounts(shard, up, shared.votes(), node_votes(shared))
+      .write_vote(shared, tie_, reply.head, orthogonal());
 }
 
 // All workers: x = (1 - lr wd) x - lr Delta

@@ -91,7 +91,7 @@ void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight&
 
 // pbar = mean of the rows + e_s;  Delta = C(pbar);  e_s = pbar - Delta where some rank has the
 // tensor
-void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const Round& round,
+void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const SharedContext& shared,
                           Reply& reply) const {
   alignas(64) std::array<float, kScaleBlock> room;
   const ScaledSignView out(reply.head.data(), shard);
@@ -117,9 +117,9 @@ void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const Round& ro
     const auto pbar = std::span(room).first(b.n());
     const Piece& piece = shard.pieces[b.piece];
     const std::size_t at = b.begin - shard.begin;
-    kernels::mean_of_signs(rows, round.voters, old_error.subspan(at, b.n()), pbar);
+    kernels::mean_of_signs(rows, shared.voters, old_error.subspan(at, b.n()), pbar);
     out.scales[k] = kernels::compress(
-        pbar, norm_, tie_words(round.seed, round.step, piece.in_whole(b.begin)), signs);
+        pbar, norm_, tie_words(shared.seed, shared.step, piece.in_whole(b.begin)), signs);
     kernels::keep_remainder(pbar, signs, out.scales[k], reply.pending.floats().subspan(at, b.n()));
     if (!std::isfinite(out.scales[k]) && !reply.non_finite) {
       const auto tensor = static_cast<std::uint32_t>(piece.tensor);

@@ -26,7 +26,8 @@ class ErrorFeedback {
 
   std::vector<Part> parts(const Bucket& bucket) const;
   void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const;
-  void serve(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
+  void serve(const Shard& shard, const Ballots& up, const SharedContext& shared,
+             Reply& reply) const;
 
   // The method's step for the Delta of a block; on a device for all blocks of a piece at once. m is
   // the feedback's new momentum; m and x have block.n() floats. Not called for a tensor that no

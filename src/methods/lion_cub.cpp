@@ -72,7 +72,7 @@ LionCub::LionCub(const MethodContext& ctx)
 
 // --- Protocol: votes; momenta that are due. ------------------------------------------------------
 
-Protocol LionCub::protocol(const Round&) const {
+Protocol LionCub::protocol(const SharedContext&) const {
   Protocol p;
   p.alignment = quantiser_.needs_whole_gradient() ? kAlignment : kScaleBlock;
   p.whole_gradient = bits_ > 1 && quantiser_.needs_whole_gradient();
@@ -82,9 +82,9 @@ Protocol LionCub::protocol(const Round&) const {
   return p;
 }
 
-std::vector<Part> LionCub::parts(const Bucket& b, const Round& round) const {
-  std::vector<Part> parts = vote_parts(b, round.central ? 1 : round.voters);
-  if (auto momenta = sync_.part(b, round)) {
+std::vector<Part> LionCub::parts(const Bucket& b, const SharedContext& shared) const {
+  std::vector<Part> parts = vote_parts(b, shared.central ? 1 : shared.voters);
+  if (auto momenta = sync_.part(b, shared)) {
     momenta->id = kMomenta;
     parts.push_back(std::move(*momenta));
   }
@@ -196,20 +196,20 @@ void LionCub::encode_levels(const Bucket& b, const StepContext& ctx, Flight& fli
 
 // --- Server. -------------------------------------------------------------------------------------
 
-void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
-                    Reply& reply) const {
+void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up,
+                    const SharedContext& shared, Reply& reply) const {
   switch (part.id) {
     case kVotes:
       if (part.up.codec == Codec::kSign) {
-        return serve_vote(shard, up, round, tie_, reply.head);
+        return serve_vote(shard, up, shared, tie_, reply.head);
       }
       mark_unused_by_all(up.frames, shard, unused_bits(reply.head.data(), shard));
-      if (part.up.codec == Codec::kLevels) serve_levels(shard, up, round, reply);
+      if (part.up.codec == Codec::kLevels) serve_levels(shard, up, shared, reply);
       return;
     case kSum:
-      return serve_sums(shard, up, round, part.sum, reply);
+      return serve_sums(shard, up, shared, part.sum, reply);
     case kMomenta:
-      return sync_.serve(shard, up, round, reply);
+      return sync_.serve(shard, up, shared, reply);
     default:
       quantiser_.serve(up, reply);
   }
@@ -217,14 +217,14 @@ void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, con
 
 // Levels of 0 have no bits, so a coordinator has hashes instead.
 kernels::SharedBits LionCub::ties_of_levels(const Piece& p, const Ballots& up,
-                                            const Round& round) const {
-  if (up.sees_parameters(round)) return ties_of(round, p, 1, up.cells);
-  PRIDE_CHECK(round.central, "bits of ties need the parameters of the step; the round has none");
-  return tie_words(round.seed, round.step, p.in_whole(p.begin));
+                                            const SharedContext& shared) const {
+  if (up.sees_parameters(shared)) return ties_of(shared, p, 1, up.cells);
+  PRIDE_CHECK(shared.central, "bits of ties need the parameters of the step; the server has none");
+  return tie_words(shared.seed, shared.step, p.in_whole(p.begin));
 }
 
 // The sign of the exact sum of levels.
-void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& round,
+void LionCub::serve_levels(const Shard& shard, const Ballots& up, const SharedContext& shared,
                            Reply& reply) const {
   const VoteView out(reply.head.data(), shard, tie_ == Tie::kZero);
   bool good = true;
@@ -242,7 +242,7 @@ void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& r
     for (const Piece& p : shard.pieces) {
       if (p.first_word < run.first_word || p.first_word >= run.first_word + run.n_words) continue;
       rows.first = p.first_word;
-      good &= kernels::vote_levels(rows, ties_of_levels(p, up, round), words_of(out.positive, p));
+      good &= kernels::vote_levels(rows, ties_of_levels(p, up, shared), words_of(out.positive, p));
     }
   }
   for (std::size_t i = 0; i < up.frames.size() && !good; ++i) {
@@ -252,14 +252,14 @@ void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& r
 
 // The same for integers added by the transport. An overflow or a missing rank is detected only if a
 // sum leaves its range.
-void LionCub::serve_sums(const Shard& shard, const Ballots& up, const Round& round, Sum type,
-                         Reply& reply) const {
-  const std::int64_t most = std::int64_t{round.voters} * kernels::largest_level(bits_);
+void LionCub::serve_sums(const Shard& shard, const Ballots& up, const SharedContext& shared,
+                         Sum type, Reply& reply) const {
+  const std::int64_t most = std::int64_t{shared.voters} * kernels::largest_level(bits_);
   std::vector<std::int32_t> sums;
   with_integers(type, reply.body, [&](auto integers) {
     for (const std::int64_t s : integers) {
       if (s >= -most && s <= most) continue;
-      throw CommError(concat("the transport's sum of levels is ", s, ", which ", round.voters,
+      throw CommError(concat("the transport's sum of levels is ", s, ", which ", shared.voters,
                              " ranks cannot have"));
     }
     sums.assign(integers.begin(), integers.end());
@@ -268,7 +268,7 @@ void LionCub::serve_sums(const Shard& shard, const Ballots& up, const Round& rou
   std::ranges::fill(out.unused, std::uint64_t{0});  // the participation frames have them
   for (const Piece& p : shard.pieces) {
     kernels::vote_sums(std::span(sums).subspan(p.begin - shard.begin, p.n()),
-                       ties_of_levels(p, up, round), words_of(out.positive, p),
+                       ties_of_levels(p, up, shared), words_of(out.positive, p),
                        words_of(out.nonzero, p));
   }
 }

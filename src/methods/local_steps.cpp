@@ -115,9 +115,9 @@ void LocalSteps::read_held(const std::string& text, std::size_t n_tensors, bool 
 
 // --- What the outer method sees: every h-th step, and drifts as gradients. ----------------------
 
-Round LocalSteps::outer_round(const Round& round) const {
-  Round outer = round;
-  outer.step = round.step / period_;
+SharedContext LocalSteps::outer_context(const SharedContext& shared) const {
+  SharedContext outer = shared;
+  outer.step = shared.step / period_;
   return outer;
 }
 
@@ -148,14 +148,14 @@ GradientView LocalSteps::direction() {
   return {.flat = direction_.data()};
 }
 
-Protocol LocalSteps::protocol(const Round& round) const {
-  Protocol protocol = outer_->protocol(outer_round(round));
+Protocol LocalSteps::protocol(const SharedContext& shared) const {
+  Protocol protocol = outer_->protocol(outer_context(shared));
   protocol.same_apply = protocol.keeps_gradient = false;
   protocol.cuts.assign(fragments_.cuts().begin(), fragments_.cuts().end());
   protocol.delay = fragments_.delay();
   protocol.replays = protocol.replays && !fragments_.stream();  // a round exchanges all fragments
-  if (fragments_.sends(round.step)) {
-    const auto [begin, end] = fragments_.sent_range(round.step);
+  if (fragments_.sends(shared.step)) {
+    const auto [begin, end] = fragments_.sent_range(shared.step);
     protocol.sent_begin = begin;
     protocol.sent_end = end;
     return protocol;
@@ -165,16 +165,16 @@ Protocol LocalSteps::protocol(const Round& round) const {
   return protocol;
 }
 
-std::vector<Part> LocalSteps::parts(const Bucket& b, const Round& round) const {
-  return sends(b, round) ? outer_->parts(b, outer_round(round)) : std::vector<Part>();
+std::vector<Part> LocalSteps::parts(const Bucket& b, const SharedContext& shared) const {
+  return sends(b, shared) ? outer_->parts(b, outer_context(shared)) : std::vector<Part>();
 }
 
-void LocalSteps::serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
-                       Reply& reply) const {
-  const auto scalars = outer_scalars(round.groups);
-  Round outer = outer_round(round);
+void LocalSteps::serve(const Part& part, const Shard& shard, const Ballots& up,
+                       const SharedContext& shared, Reply& reply) const {
+  const auto scalars = outer_scalars(shared.groups);
+  SharedContext outer = outer_context(shared);
   outer.groups = scalars;
-  if (!round.x.empty()) outer.x = {.flat = std::as_const(common_).span()};
+  if (!shared.x.empty()) outer.x = {.flat = std::as_const(common_).span()};
   outer_->serve(part, shard, up, outer, reply);
 }
 

@@ -33,11 +33,11 @@ class LocalSteps final : public Method, public LocalParameters {
   // `outer` has the same context. Throws InvalidArgument, naming the method, on bad options.
   LocalSteps(const MethodContext& ctx, std::unique_ptr<Method> outer, OuterStep kind);
 
-  Protocol protocol(const Round& round) const override;
-  std::vector<Part> parts(const Bucket& b, const Round& round) const override;
+  Protocol protocol(const SharedContext& shared) const override;
+  std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override;
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override;
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
 
@@ -52,13 +52,13 @@ class LocalSteps final : public Method, public LocalParameters {
   void to_local(View x, std::span<const char> frozen) const override;
 
  private:
-  bool sends(const Bucket& b, const Round& round) const {
-    return fragments_.sends(b.begin, round.step);
+  bool sends(const Bucket& b, const SharedContext& shared) const {
+    return fragments_.sends(b.begin, shared.step);
   }
   void take_outer_step(const Bucket& b, const Flight& flight, const StepContext& outer);
   FaultSlot fault_of(std::size_t tensor, const StepContext& ctx);
   FaultSlot fault_of_step(std::size_t tensor, const StepContext& ctx);
-  Round outer_round(const Round& round) const;
+  SharedContext outer_context(const SharedContext& shared) const;
   std::vector<StepScalars> outer_scalars(std::span<const StepScalars> groups) const;
   const StepContext& outer_context(const StepContext& ctx);
   bool take_step(std::size_t tensor, std::size_t begin, std::size_t end, GradientView grad,

@@ -22,14 +22,14 @@ std::size_t Flight::capacity_bytes() const noexcept {
 }
 
 std::vector<Cost> step_costs(const Method& method, std::span<const Bucket> buckets,
-                             const Round& round, const Nodes& nodes) {
-  std::vector<Cost> costs(static_cast<std::size_t>(round.voters));
-  const Protocol protocol = method.protocol(round);
+                             const SharedContext& shared, const Nodes& nodes) {
+  std::vector<Cost> costs(static_cast<std::size_t>(shared.voters));
+  const Protocol protocol = method.protocol(shared);
   if (protocol.preliminary) add_cost(*protocol.preliminary, nodes, costs);
   std::size_t n_coords = 0;
   for (const Bucket& bucket : buckets) {
     n_coords += bucket.size();
-    for (const Part& part : method.parts(bucket, round)) add_cost(part, nodes, costs);
+    for (const Part& part : method.parts(bucket, shared)) add_cost(part, nodes, costs);
   }
   for (Cost& cost : costs) {
     if (protocol.slack) cost.bytes_up += protocol.slack(n_coords, buckets.size());
@@ -45,20 +45,21 @@ std::vector<std::int64_t> exchanging_steps(const Method& method, std::int64_t st
   return steps;
 }
 
-std::vector<Part> parts_in_period(const Method& method, const Bucket& bucket, Round round) {
-  for (const std::int64_t step : exchanging_steps(method, round.step)) {
-    round.step = step;
-    std::vector<Part> parts = method.parts(bucket, round);
+std::vector<Part> parts_in_period(const Method& method, const Bucket& bucket,
+                                  SharedContext shared) {
+  for (const std::int64_t step : exchanging_steps(method, shared.step)) {
+    shared.step = step;
+    std::vector<Part> parts = method.parts(bucket, shared);
     if (!parts.empty()) return parts;
   }
   return {};
 }
 
 std::vector<Cost> mean_costs(const Method& method, std::span<const Bucket> buckets,
-                             const Round& round, const Nodes& nodes) {
-  std::vector<Cost> sums(static_cast<std::size_t>(round.voters));
-  Round at = round;
-  for (const std::int64_t step : exchanging_steps(method, round.step)) {
+                             const SharedContext& shared, const Nodes& nodes) {
+  std::vector<Cost> sums(static_cast<std::size_t>(shared.voters));
+  SharedContext at = shared;
+  for (const std::int64_t step : exchanging_steps(method, shared.step)) {
     at.step = step;
     const std::vector<Cost> costs = step_costs(method, buckets, at, nodes);
     for (std::size_t r = 0; r < sums.size(); ++r) sums[r] += costs[r];

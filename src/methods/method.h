@@ -74,9 +74,9 @@ class Method : public Server {
   Method& operator=(const Method&) = delete;
 
   // Properties of a whole step, and the parts of a bucket in exchange order. They depend on the
-  // method's options and layout and on the round, never on gradients.
-  virtual Protocol protocol(const Round& round) const = 0;
-  virtual std::vector<Part> parts(const Bucket& bucket, const Round& round) const = 0;
+  // method's options and layout and on the step, never on gradients.
+  virtual Protocol protocol(const SharedContext& shared) const = 0;
+  virtual std::vector<Part> parts(const Bucket& bucket, const SharedContext& shared) const = 0;
 
   // Worker, with Protocol::whole_gradient, before any bucket is encoded: local arithmetic over the
   // whole gradient. With Protocol::preliminary it also fills that part's frames, and
@@ -126,16 +126,16 @@ class Method : public Server {
 
 // Cost for each rank of a step over these buckets.
 std::vector<Cost> step_costs(const Method& method, std::span<const Bucket> buckets,
-                             const Round& round, const Nodes& nodes);
+                             const SharedContext& shared, const Nodes& nodes);
 
 // The steps with an exchange in the period that `step` is in.
 std::vector<std::int64_t> exchanging_steps(const Method& method, std::int64_t step);
 
 // The bucket's parts in the one step of the period that has them.
-std::vector<Part> parts_in_period(const Method& method, const Bucket& bucket, Round round);
+std::vector<Part> parts_in_period(const Method& method, const Bucket& bucket, SharedContext shared);
 
 // step_costs(), averaged over the period and rounded up.
 std::vector<Cost> mean_costs(const Method& method, std::span<const Bucket> buckets,
-                             const Round& round, const Nodes& nodes);
+                             const SharedContext& shared, const Nodes& nodes);
 
 }  // namespace pride

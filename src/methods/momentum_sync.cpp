@@ -55,12 +55,12 @@ std::vector<MomentumSync::Range> MomentumSync::due(const Bucket& bucket, std::in
 }
 
 // Shards of the concatenated ranges, with the tensors that the values belong to.
-std::optional<Part> MomentumSync::part(const Bucket& bucket, const Round& round) const {
-  const auto ranges = due(bucket, round.step);
+std::optional<Part> MomentumSync::part(const Bucket& bucket, const SharedContext& shared) const {
+  const auto ranges = due(bucket, shared.step);
   std::size_t n = 0;
   for (const Range& r : ranges) n += r.n();
   if (n == 0) return std::nullopt;
-  Part part = sharded_part(bucket.index, n, round.voters, value_frames(Codec::kValues, format_),
+  Part part = sharded_part(bucket.index, n, shared.voters, value_frames(Codec::kValues, format_),
                            value_frames(Codec::kMeanValues, format_));
   for (Shard& shard : part.own) {
     std::size_t at = 0;
@@ -118,7 +118,7 @@ void MomentumSync::encode(Space& space, const Bucket& bucket, const StepContext&
   space.report(watched, wire.fault_word());
 }
 
-void MomentumSync::serve(const Shard& shard, const Ballots& up, const Round& round,
+void MomentumSync::serve(const Shard& shard, const Ballots& up, const SharedContext& shared,
                          Reply& reply) const {
   const std::size_t n = shard.size();
   std::vector<float> theirs(n * up.frames.size());
@@ -129,7 +129,7 @@ void MomentumSync::serve(const Shard& shard, const Ballots& up, const Round& rou
     rows.push_back(row.data());
   }
   const auto mean = std::span(theirs).first(n);
-  kernels::mean_rows(rows, round.voters, mean);
+  kernels::mean_rows(rows, shared.voters, mean);
   write_values(mean, format_, reply.head);
   std::size_t bad = kernels::first_non_finite(mean);
   if (bad == kernels::kAllFinite) bad = first_beyond_range(reply.head, format_, n);

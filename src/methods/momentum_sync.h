@@ -28,14 +28,15 @@ class MomentumSync {
 
   // The bucket's momenta that are due, sharded; empty if there are none. The selection does not
   // depend on the cut into buckets.
-  std::optional<Part> part(const Bucket& bucket, const Round& round) const;
+  std::optional<Part> part(const Bucket& bucket, const SharedContext& shared) const;
 
   // Encodes values in the format. A value outside the format's range is a fault.
   void encode(Space& space, const Bucket& bucket, const StepContext& ctx, std::span<const float> m,
               const Part& part, Wire& wire) const;
 
   // The mean over the ranks, added in rank order and encoded in the format.
-  void serve(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
+  void serve(const Shard& shard, const Ballots& up, const SharedContext& shared,
+             Reply& reply) const;
 
   void apply(Space& space, const Bucket& bucket, const StepContext& ctx, const Part& part,
              const Wire& wire, std::span<float> m) const;

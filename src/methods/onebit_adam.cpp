@@ -34,21 +34,21 @@ class OneBitAdam final : public Method {
         "freeze_steps steps; create a new optimizer";
   }
 
-  Protocol protocol(const Round&) const override {
+  Protocol protocol(const SharedContext&) const override {
     return {.alignment = kScaleBlock, .keeps_gradient = true};
   }
-  std::vector<Part> parts(const Bucket& b, const Round& round) const override {
-    return is_frozen(round) ? feedback_.parts(b) : mean_.parts(b);
+  std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override {
+    return is_frozen(shared) ? feedback_.parts(b) : mean_.parts(b);
   }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     if (!is_frozen(ctx)) return mean_.encode(b, ctx, flight);
     flight.wire(0).room = {};  // frees the floats of the dense steps
     feedback_.encode(b, ctx, flight);
   }
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
-    is_frozen(round) ? feedback_.serve(shard, up, round, reply)
-                     : mean_.serve(part, shard, up, round, reply);
+    is_frozen(shared) ? feedback_.serve(shard, up, shared, reply)
+                      : mean_.serve(part, shard, up, shared, reply);
   }
 
   // Before v is frozen: AdamW on the mean gradient. Then m = Delta and
@@ -72,7 +72,9 @@ class OneBitAdam final : public Method {
   }
 
  private:
-  bool is_frozen(const Round& round) const noexcept { return round.step >= freeze_steps_; }
+  bool is_frozen(const SharedContext& shared) const noexcept {
+    return shared.step >= freeze_steps_;
+  }
 
   std::int64_t freeze_steps_;
   rules::AdamW adamw_;

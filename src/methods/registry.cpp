@@ -74,13 +74,13 @@ struct Made {
     PRIDE_CHECK(query.rank >= 0 && query.rank < query.world, "method_cost: rank ", query.rank,
                 ", must be from 0 to ", query.world - 1);
     if (query.ranks_per_node > 0) nodes = Nodes::of_size(query.world, query.ranks_per_node);
-    round.step = query.step;
-    round.voters = query.world;
+    shared.step = query.step;
+    shared.voters = query.world;
     const std::size_t n_weights = query.vote_weights.size();
     PRIDE_CHECK(n_weights == 0 || n_weights == static_cast<std::size_t>(query.world),
                 "method_cost: ", n_weights, " vote weights given for ", query.world, " ranks");
     method = make_method(name, {layout, query.world, complete_options(name, query.options), nodes});
-    const Protocol protocol = method->protocol(round);
+    const Protocol protocol = method->protocol(shared);
     PRIDE_CHECK(!nodes.known() || protocol.hierarchical,
                 "method_cost: ranks_per_node = ", query.ranks_per_node, ": ", name,
                 " has no hierarchical route");
@@ -88,17 +88,17 @@ struct Made {
       const std::vector<std::int64_t> given(query.vote_weights.begin(), query.vote_weights.end());
       weights = vote_weights(name, protocol, nodes, given);
     }
-    round.weights = weights;
+    shared.weights = weights;
     buckets =
         make_buckets(layout, query.bucket_coords, query.world, protocol.alignment, protocol.cuts);
   }
 
-  Made(const Made&) = delete;  // `round` points at `weights`
+  Made(const Made&) = delete;  // `shared` points at `weights`
   Made& operator=(const Made&) = delete;
 
   Nodes nodes;
   std::vector<int> weights;
-  Round round;
+  SharedContext shared;
   std::unique_ptr<Method> method;
   std::vector<Bucket> buckets;
 };
@@ -196,7 +196,8 @@ namespace {
 
 std::vector<Cost> costs_of(std::string_view name, const Layout& layout, const CostQuery& query) {
   const Made made(name, layout, query);
-  return (query.mean ? mean_costs : step_costs)(*made.method, made.buckets, made.round, made.nodes);
+  return (query.mean ? mean_costs : step_costs)(*made.method, made.buckets, made.shared,
+                                                made.nodes);
 }
 
 }  // namespace
@@ -226,14 +227,14 @@ Matrices matrices_of(std::string_view name, const Layout& layout, const OptionMa
 std::vector<BucketRoute> bucket_routes(std::string_view name, const Layout& layout,
                                        const CostQuery& query) {
   Made made(name, layout, query);
-  made.round.step = exchanging_steps(*made.method, made.round.step).back();
+  made.shared.step = exchanging_steps(*made.method, made.shared.step).back();
   std::vector<BucketRoute> routes;
-  const auto before = made.method->protocol(made.round).preliminary;
+  const auto before = made.method->protocol(made.shared).preliminary;
   for (const Bucket& bucket : made.buckets) {
-    const auto parts = parts_in_period(*made.method, bucket, made.round);
-    routes.push_back({std::string(route_name(main_route(parts))), before ? rounds_of(*before) : 0});
-    for (const Part& part : parts) routes.back().rounds += rounds_of(part);
-    if (query.world == 1) routes.back().rounds = 0;
+    const auto parts = parts_in_period(*made.method, bucket, made.shared);
+    routes.push_back({std::string(route_name(main_route(parts))), before ? phases_of(*before) : 0});
+    for (const Part& part : parts) routes.back().phases += phases_of(part);
+    if (query.world == 1) routes.back().phases = 0;
   }
   return routes;
 }

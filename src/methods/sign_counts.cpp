@@ -125,10 +125,10 @@ void SignCounts::write_counts(CountForm form, std::span<std::byte> out) const {
 }
 
 // Bits of ties from the shard's word `word` on.
-kernels::SharedBits SignCounts::ties_at(const Round& round, const Piece& piece, std::size_t word,
-                                        const OrthogonalBlend* matrices) const {
-  if (up_.sees_parameters(round)) {
-    return ties_of(round, piece, step_scale(matrices, piece.tensor), up_.cells)
+kernels::SharedBits SignCounts::ties_at(const SharedContext& shared, const Piece& piece,
+                                        std::size_t word, const OrthogonalBlend* matrices) const {
+  if (up_.sees_parameters(shared)) {
+    return ties_of(shared, piece, step_scale(matrices, piece.tensor), up_.cells)
         .from(64 * (word - piece.first_word));
   }
   const auto run = std::ranges::partition_point(
@@ -137,10 +137,10 @@ kernels::SharedBits SignCounts::ties_at(const Round& round, const Piece& piece, 
   for (const std::size_t i : run->frames) {
     rows.push_back(SignView(frames_[i].head.data(), shard_).signs.data() + word);
   }
-  return ties_of(round, rows);
+  return ties_of(shared, rows);
 }
 
-void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> out,
+void SignCounts::write_vote(const SharedContext& shared, Tie tie, std::span<std::byte> out,
                             const OrthogonalBlend* matrices) const {
   const VoteView view(out.data(), shard_, tie == Tie::kZero);
   std::ranges::fill(view.unused, std::uint64_t{0});
@@ -159,7 +159,7 @@ void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> ou
                                      view.nonzero.subspan(word, n));
       } else {
         kernels::vote_planes({counts, n_planes_, n}, users_[k],
-                             ties_at(round, piece, word, matrices), positive);
+                             ties_at(shared, piece, word, matrices), positive);
       }
     }
     // a node's counts may have bits beyond the end of the tensor

@@ -16,7 +16,7 @@ class SignCounts {
 
   // Write frames without the header. The layout of counts is that for the constructor's `votes`.
   void write_counts(CountForm form, std::span<std::byte> out) const;
-  void write_vote(const Round& round, Tie tie, std::span<std::byte> out,
+  void write_vote(const SharedContext& shared, Tie tie, std::span<std::byte> out,
                   const OrthogonalBlend* matrices = nullptr) const;
 
  private:
@@ -31,7 +31,7 @@ class SignCounts {
   std::vector<const std::uint64_t*> rows_of(const Run& run, std::size_t bit,
                                             std::size_t begin) const;
 
-  kernels::SharedBits ties_at(const Round& round, const Piece& piece, std::size_t word,
+  kernels::SharedBits ties_at(const SharedContext& shared, const Piece& piece, std::size_t word,
                               const OrthogonalBlend* matrices) const;
 
   const Shard& shard_;

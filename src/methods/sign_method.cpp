@@ -11,8 +11,8 @@
 namespace pride::methods {
 namespace {
 
-constexpr const char* kRoundBytes = "12500";  // default bandwidth-delay product: 100 us x 1 Gbit/s
-constexpr std::int64_t kMostRoundBytes = std::int64_t{1} << 40;
+constexpr const char* kBandwidthDelay = "12500";  // default: 100 us x 1 Gbit/s
+constexpr std::int64_t kMostBandwidthDelay = std::int64_t{1} << 40;
 
 }  // namespace
 
@@ -21,8 +21,8 @@ SignMethod::SignMethod(const MethodContext& ctx, BlendOf blend, bool muon)
       layout_(ctx.layout),
       blend_(blend),
       choice_(static_cast<RouteChoice>(ctx.options.word("route", {"auto", "sharded", "one-shot"}))),
-      round_bytes_(
-          static_cast<std::uint64_t>(ctx.options.whole("round_bytes", 0, kMostRoundBytes))),
+      bandwidth_delay_bytes_(static_cast<std::uint64_t>(
+          ctx.options.whole("bandwidth_delay_bytes", 0, kMostBandwidthDelay))),
       nodes_(ctx.nodes),
       m_(state_.add("m", StateKind::kLocal, momentum_option(ctx.options))) {
   if (muon) {
@@ -39,24 +39,24 @@ Protocol SignMethod::signs_protocol(int most_votes) const {
   return {.hierarchical = true, .most_votes = most_votes, .replays = true, .same_apply = true};
 }
 
-// The route with the lower rounds * latency + bytes / rate, averaged over the ranks, with latency *
-// rate = round_bytes; one-shot if they are equal. All ranks choose the same.
-std::vector<Part> SignMethod::parts(const Bucket& b, const Round& round) const {
+// The route with the lower phases * latency + bytes / rate, averaged over the ranks, with latency *
+// rate = bandwidth_delay_bytes; one-shot if they are equal. All ranks choose the same.
+std::vector<Part> SignMethod::parts(const Bucket& b, const SharedContext& shared) const {
   std::vector<Part> two_shots, one_shot;
   if (nodes_.hierarchical()) {
     two_shots.push_back(hierarchical_part(b, sign_frames(),
-                                          count_frames(node_votes(round), CountForm::kPacked),
-                                          result_frames(round.votes(), Route::kHierarchical)));
+                                          count_frames(node_votes(shared), CountForm::kPacked),
+                                          result_frames(shared.votes(), Route::kHierarchical)));
     return two_shots;
   }
   two_shots.push_back(
-      sharded_part(b, sign_frames(), result_frames(round.votes(), Route::kSharded)));
-  if (choice_ == RouteChoice::kSharded || round.voters == 1 || round.central) return two_shots;
+      sharded_part(b, sign_frames(), result_frames(shared.votes(), Route::kSharded)));
+  if (choice_ == RouteChoice::kSharded || shared.voters == 1 || shared.central) return two_shots;
   one_shot.push_back(one_shot_part(b, sign_frames(Codec::kAllSigns),
-                                   result_frames(round.votes(), Route::kOneShot)));
-  const bool faster = total_bytes(one_shot, round.voters) <=
-                      total_bytes(two_shots, round.voters) +
-                          static_cast<std::uint64_t>(round.voters) * round_bytes_;
+                                   result_frames(shared.votes(), Route::kOneShot)));
+  const bool faster = total_bytes(one_shot, shared.voters) <=
+                      total_bytes(two_shots, shared.voters) +
+                          static_cast<std::uint64_t>(shared.voters) * bandwidth_delay_bytes_;
   return choice_ == RouteChoice::kOneShot || faster ? std::move(one_shot) : std::move(two_shots);
 }
 
@@ -67,15 +67,15 @@ void SignMethod::tensor_ready(std::size_t tensor, const StepContext& ctx, Gradie
                    grad.of(tensor, slot.offset, slot.offset + slot.n), m_.of(slot.offset, slot.n));
 }
 
-void SignMethod::count_node(const Shard& shard, const Ballots& up, const Round& round,
+void SignMethod::count_node(const Shard& shard, const Ballots& up, const SharedContext& shared,
                             Reply& reply) const {
-  const int votes = node_votes(round);
+  const int votes = node_votes(shared);
   SignCounts(shard, up, votes, votes).write_counts(CountForm::kPacked, reply.head);
 }
 
-int SignMethod::node_votes(const Round& round) const {
+int SignMethod::node_votes(const SharedContext& shared) const {
   int most = 0;
-  for (int h = 0; h < nodes_.count(); ++h) most = std::max(most, votes_of_node(round, nodes_, h));
+  for (int h = 0; h < nodes_.count(); ++h) most = std::max(most, votes_of_node(shared, nodes_, h));
   return most;
 }
 
@@ -125,14 +125,16 @@ MethodInfo sign_info(int world, bool average, std::string title, std::string sou
       average ? counts : tie_option_info("a tied vote"),
       {.name = "route",
        .default_value = "auto",
-       .help = "'sharded' (two rounds: signs to the server of a shard, its result to all), "
-               "'one-shot' (one round: all signs to all ranks), or 'auto' (the faster one for the "
-               "bucket's size, the number of ranks and round_bytes); the results are the same",
+       .help = "'sharded' (two phases: signs to the server of a shard, its result to all), "
+               "'one-shot' (one phase: all signs to all ranks), or 'auto' (the faster one for the "
+               "bucket's size, the number of ranks and bandwidth_delay_bytes); the results are the "
+               "same",
        .wire_only = true},
-      {.name = "round_bytes",
-       .default_value = kRoundBytes,
-       .help = "with route = auto: bytes that a rank could send while it waits for a round of "
-               "messages (latency times rate); pride train measures them",
+      {.name = "bandwidth_delay_bytes",
+       .default_value = kBandwidthDelay,
+       .help =
+           "with route = auto: latency times rate, the bytes that a rank could send while it waits "
+           "for a phase; pride train measures them",
        .wire_only = true},
       momentum_option_info()};
   return info;

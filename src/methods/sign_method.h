@@ -18,7 +18,7 @@ class SignMethod : public Method {
   // Errors name the method `name`. `muon`: matrices are orthogonalised.
   SignMethod(const MethodContext& ctx, BlendOf blend, bool muon);
 
-  std::vector<Part> parts(const Bucket& b, const Round& round) const override;
+  std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override;
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;
   const OrthogonalBlend* orthogonal() const noexcept { return matrices_.get(); }  // null: none
 
@@ -33,9 +33,10 @@ class SignMethod : public Method {
                           flight.wire(0), matrices_.get());
   }
   // Server: a node's partial counts of its ranks' signs.
-  void count_node(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
+  void count_node(const Shard& shard, const Ballots& up, const SharedContext& shared,
+                  Reply& reply) const;
   // The most votes of a node: the partial counts of all nodes have the form for it.
-  int node_votes(const Round& round) const;
+  int node_votes(const SharedContext& shared) const;
   // Worker: the results are in the device's memory.
   void bring_results(const Flight& flight) const;
 
@@ -47,7 +48,7 @@ class SignMethod : public Method {
   const Layout& layout_;
   BlendOf blend_;
   RouteChoice choice_;
-  std::uint64_t round_bytes_;
+  std::uint64_t bandwidth_delay_bytes_;
   Nodes nodes_;
   std::unique_ptr<OrthogonalBlend> matrices_;
   Stored m_;

@@ -29,18 +29,18 @@ class SignSgdErrorFeedback final : public Method {
                 ctx.options.text("momentum"), "': give a number in [0, 1)");
   }
 
-  Protocol protocol(const Round&) const override {
+  Protocol protocol(const SharedContext&) const override {
     return {.alignment = kScaleBlock, .keeps_gradient = true};
   }
-  std::vector<Part> parts(const Bucket& b, const Round&) const override {
+  std::vector<Part> parts(const Bucket& b, const SharedContext&) const override {
     return feedback_.parts(b);
   }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     feedback_.encode(b, ctx, flight);
   }
-  void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part&, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
-    feedback_.serve(shard, up, round, reply);
+    feedback_.serve(shard, up, shared, reply);
   }
   // x = (1 - lr wd) x - Delta
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {

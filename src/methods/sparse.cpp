@@ -36,14 +36,14 @@ class SparseMethod : public Method {
     PRIDE_CHECK(ratio_ > 0, ctx.options.method(), ": option ratio = 0: nothing would ever be sent");
   }
 
-  Protocol protocol(const Round& round) const override {
-    const std::size_t k = most_entries(round.step);
-    const auto peers = static_cast<std::uint64_t>(round.voters - 1);
+  Protocol protocol(const SharedContext& shared) const override {
+    const std::size_t k = most_entries(shared.step);
+    const auto peers = static_cast<std::uint64_t>(shared.voters - 1);
     return {.whole_gradient = true, .slack = [=](std::size_t n_coords, std::size_t n_buckets) {
               return peers * sparse_bytes_bound(n_coords, k, n_buckets);
             }};
   }
-  std::vector<Part> parts(const Bucket& b, const Round&) const override {
+  std::vector<Part> parts(const Bucket& b, const SharedContext&) const override {
     std::vector<Part> parts;
     parts.push_back(one_shot_part(b, sparse_frames(), {.width = sizeof(float)}));
     return parts;
@@ -77,7 +77,7 @@ class SparseMethod : public Method {
   }
 
   // The mean of the entries, added in rank order; coordinates without an entry count as 0.
-  void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part&, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
     const std::span mean(reinterpret_cast<float*>(reply.body.data()), shard.size());
     std::ranges::fill(mean, 0.0f);
@@ -85,7 +85,7 @@ class SparseMethod : public Method {
       add_sparse({up.frames[i], shard, static_cast<int>(i), up.where}, mean);
     }
     const float* rows[] = {mean.data()};
-    kernels::mean_rows(rows, round.voters, mean);
+    kernels::mean_rows(rows, shared.voters, mean);
     const std::size_t bad = kernels::first_non_finite(mean);
     if (bad != kernels::kAllFinite) {
       reply.non_finite = non_finite_at(NonFinite::kSum, shard.begin + bad);

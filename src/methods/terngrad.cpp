@@ -31,12 +31,12 @@ class TernGrad final : public Method {
         shared_(SharedScales::Rule::kLargest, limits_.size()),
         sgdm_(state_, StateKind::kShared, Space::host(), ctx.options.yes_no("nesterov")) {}
 
-  Protocol protocol(const Round&) const override {
+  Protocol protocol(const SharedContext&) const override {
     return {.whole_gradient = true, .preliminary = shared_.part(), .same_apply = true};
   }
-  std::vector<Part> parts(const Bucket& b, const Round& round) const override {
+  std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override {
     std::vector<Part> parts;
-    parts.push_back(sharded_part(b, ternary_frames(), sum_frames(round.voters)));
+    parts.push_back(sharded_part(b, ternary_frames(), sum_frames(shared.voters)));
     return parts;
   }
 
@@ -81,10 +81,10 @@ class TernGrad final : public Method {
   }
 
   // t + 1 is the sum of a code's two bits: the sum over ranks is a count over twice as many rows
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
     if (part.id == SharedScales::kPart) return shared_.serve(up, reply);
-    const SumView down(reply.head.data(), shard, round.voters);
+    const SumView down(reply.head.data(), shard, shared.voters);
     std::ranges::fill(reply.head.subspan(kHeaderBytes), std::byte{0});
     std::vector<std::uint64_t> planes;
     for (const Run& run : runs_of(shard, up.frames)) {

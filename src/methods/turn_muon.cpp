@@ -5,7 +5,7 @@
 // Cost      1/turns bits up and down per coordinate, plus frames.
 // State     that of dlion-muon.
 // Deviates  a coordinate moves only in its turn, by the rate of `turns` steps. The bits of zeros
-//           and ties count rounds of all turns as exchanges.
+//           and ties count cycles of all turns as exchanges.
 #include <algorithm>
 #include <bit>
 
@@ -33,7 +33,7 @@ MethodContext blend_context(const MethodContext& ctx) {
   own.nodes = {};
   own.options.set("tie", "zero");
   own.options.set("route", "sharded");
-  own.options.set("round_bytes", "0");
+  own.options.set("bandwidth_delay_bytes", "0");
   return own;
 }
 
@@ -48,13 +48,13 @@ class TurnMuon final : public SignVote {
   TurnMuon(const MethodContext& ctx)
       : SignVote(blend_context(ctx), lion_blend, true), turns_(turns_option(ctx.options)) {}
 
-  Protocol protocol(const Round& round) const override {
-    Protocol protocol = SignVote::protocol(round);
+  Protocol protocol(const SharedContext& shared) const override {
+    Protocol protocol = SignVote::protocol(shared);
     protocol.hierarchical = false;
     return protocol;
   }
 
-  std::vector<Part> parts(const Bucket& b, const Round&) const override {
+  std::vector<Part> parts(const Bucket& b, const SharedContext&) const override {
     std::vector<Part> parts;
     parts.push_back(sharded_part(b, turn_frames(Codec::kTurnSigns, turns_),
                                  turn_frames(Codec::kTurnVote, turns_)));
@@ -78,7 +78,7 @@ class TurnMuon final : public SignVote {
   }
 
   // A vote on all coordinates: every rank's bit is 0 for a coordinate that does not have its turn.
-  void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part&, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
     const FrameKind signs = sign_frames(), vote = vote_frames(false);
     std::vector<ByteBuffer> frames(up.frames.size());
@@ -87,26 +87,26 @@ class TurnMuon final : public SignVote {
       const TurnView sent(up.frames[i].head.data(), shard, turns_);
       const SignView all(room_for(frames[i], signs, shard).data(), shard);
       std::ranges::copy(sent.unused, all.unused.begin());
-      turns_.unpack(shard, sent.packed, round.step, all.signs);
+      turns_.unpack(shard, sent.packed, shared.step, all.signs);
       views.push_back({std::as_const(frames[i]).span()});
     }
     ByteBuffer result;
     const auto head = room_for(result, vote, shard);
-    const auto scalars = of_turn(round.groups);
-    Round exchange = round;
-    exchange.step = round.step / turns_.n();
+    const auto scalars = of_turn(shared.groups);
+    SharedContext exchange = shared;
+    exchange.step = shared.step / turns_.n();
     exchange.groups = scalars;
     const Ballots ballots{Stage::kUp, views, up.where, up.weights, up.cells};
     if (up.weights.empty()) {
       serve_vote(shard, ballots, exchange, Tie::kHash, head, orthogonal());
     } else {
-      SignCounts(shard, ballots, round.votes(), 1)
+      SignCounts(shard, ballots, shared.votes(), 1)
           .write_vote(exchange, Tie::kHash, head, orthogonal());
     }
     const VoteView all(head.data(), shard, false);
     const TurnView out(reply.head.data(), shard, turns_);
     std::ranges::copy(all.unused, out.unused.begin());
-    turns_.pack(shard, all.positive, round.step, out.packed);
+    turns_.pack(shard, all.positive, shared.step, out.packed);
   }
 
   // x = (1 - lr wd) x, minus turns lr Delta for coordinates that have their turn
@@ -177,7 +177,7 @@ MethodInfo turn_info(int world) {
   info.title = "Distributed Lion with Muon's direction, votes on coordinates in turn";
   info.default_beta2 = 0.9;
   std::erase_if(info.options, [](const MethodOption& o) {
-    return o.name == "tie" || o.name == "route" || o.name == "round_bytes";
+    return o.name == "tie" || o.name == "route" || o.name == "bandwidth_delay_bytes";
   });
   info.options.insert(info.options.begin(),
                       {"turns", "16",

@@ -43,9 +43,9 @@ std::vector<int> vote_weights(std::string_view method, const Protocol& protocol,
               ", must be at most ", protocol.most_votes, "; use smaller weights");
   std::vector<int> weights;
   for (const std::int64_t w : given) weights.push_back(static_cast<int>(w / divisor));
-  const Round round{.voters = static_cast<int>(given.size()), .weights = weights};
+  const SharedContext shared{.voters = static_cast<int>(given.size()), .weights = weights};
   for (int h = 0; nodes.hierarchical() && h < nodes.count(); ++h) {
-    const int of_node = votes_of_node(round, nodes, h);
+    const int of_node = votes_of_node(shared, nodes, h);
     PRIDE_CHECK(of_node <= kMostVoteWeight, method, ": the vote weights of the ranks on the node ",
                 "of rank ", nodes.rank_at(h, 0), " have the sum ", of_node, ", must be at most ",
                 kMostVoteWeight, " on the hierarchical route; use smaller weights");

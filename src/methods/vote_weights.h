@@ -1,4 +1,4 @@
-// Vote weights of the ranks, from the optimizer's options to those of a round.
+// Vote weights of the ranks, from the optimizer's options to those of a step.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -25,14 +25,14 @@ float cells_per_unit(float step) {
 
 }  // namespace
 
-kernels::SharedBits cells_of(const Round& round, const Piece& piece, float scale) {
-  PRIDE_CHECK(!round.x.empty() && static_cast<std::size_t>(piece.group) < round.groups.size(),
+kernels::SharedBits cells_of(const SharedContext& shared, const Piece& piece, float scale) {
+  PRIDE_CHECK(!shared.x.empty() && static_cast<std::size_t>(piece.group) < shared.groups.size(),
               "bits of zeros and ties need the parameters of the step and the rate of group ",
-              piece.group, "; the round has ", round.x.empty() ? "no" : "some",
-              " parameters and rates of ", round.groups.size(), " groups");
+              piece.group, "; the server has ", shared.x.empty() ? "no" : "some",
+              " parameters and rates of ", shared.groups.size(), " groups");
   kernels::SharedBits bits;
-  bits.x = round.x.of(piece);
-  bits.per_cell = cells_per_unit(round.groups[static_cast<std::size_t>(piece.group)].lr * scale);
+  bits.x = shared.x.of(piece);
+  bits.per_cell = cells_per_unit(shared.groups[static_cast<std::size_t>(piece.group)].lr * scale);
   return bits;
 }
 
@@ -42,22 +42,23 @@ kernels::SharedBits zeros_of(const StepContext& ctx, const Piece& piece, float s
   return bits;
 }
 
-kernels::SharedBits ties_of(const Round& round, const Piece& piece, float scale,
+kernels::SharedBits ties_of(const SharedContext& shared, const Piece& piece, float scale,
                             std::span<const std::uint64_t> cells) {
   kernels::SharedBits bits;
   if (cells.empty()) {
-    bits = cells_of(round, piece, scale);
+    bits = cells_of(shared, piece, scale);
   } else {
     bits.row = cells.data() + piece.first_word;
   }
-  bits.flip = (round.step + 1) / 2 % 2 != 0 ? kAll : 0;
+  bits.flip = (shared.step + 1) / 2 % 2 != 0 ? kAll : 0;
   return bits;
 }
 
-kernels::SharedBits ties_of(const Round& round, std::span<const std::uint64_t* const> rows) {
-  PRIDE_CHECK(round.central, "bits of ties need the parameters of the step; the round has none");
+kernels::SharedBits ties_of(const SharedContext& shared,
+                            std::span<const std::uint64_t* const> rows) {
+  PRIDE_CHECK(shared.central, "bits of ties need the parameters of the step; the server has none");
   kernels::SharedBits bits;
-  if (!rows.empty()) bits.row = rows[static_cast<std::size_t>(round.step) % rows.size()];
+  if (!rows.empty()) bits.row = rows[static_cast<std::size_t>(shared.step) % rows.size()];
   return bits;
 }
 

@@ -81,8 +81,8 @@ RoundRecord Central::read(std::span<const std::byte> bytes, std::int64_t round,
 // The record's voters and scalars go to ctx, its frames to the flights. It must outlive both.
 void Central::take_results(const RoundRecord& record, StepContext& ctx, std::span<Flight> flights) {
   weights_ = rounds_.weights_of(record.voters);
-  static_cast<Round&>(ctx) = rounds_.round_of(record.round, options_.seed,
-                                              digest_of(record.scalars), record.voters, weights_);
+  static_cast<SharedContext&>(ctx) = rounds_.shared_context(
+      record.round, options_.seed, digest_of(record.scalars), record.voters, weights_);
   ctx.groups = record.scalars;
   std::span<const std::byte> rest = record.frames;
   rounds_.for_parts(ctx, [&](std::size_t b, std::size_t k, const Part& part, const Shard& shard) {
@@ -105,7 +105,7 @@ void Central::apply(View x, const RoundRecord& record) {
   StepContext ctx;
   ctx.rank = voter_.number;
   ctx.unused = unused;
-  static_cast<Round&>(ctx) = {.step = record.step, .central = true};
+  static_cast<SharedContext&>(ctx) = {.step = record.step, .central = true};
   const auto& order = sections_.by_bucket();
   for (std::size_t b = 0; b < order.size(); ++b) {
     steps_[order[b].section].buckets.make_room(order[b].index, ctx, replayed_[b]);
@@ -155,7 +155,8 @@ Central::Results Central::exchange(View x, std::span<SectionStep> steps,
   }
   if (other_parameters_) return Results::kNothing;
   take_results(record_, ctx, flights);
-  for (SectionStep& step : steps) static_cast<Round&>(step.ctx) = static_cast<const Round&>(ctx);
+  for (SectionStep& step : steps)
+    static_cast<SharedContext&>(step.ctx) = static_cast<const SharedContext&>(ctx);
   return answer_.counted ? Results::kApply : Results::kReplay;
 }
 

@@ -47,14 +47,15 @@ template <typename... What>
   throw CommError(concat(where, ": ", what...));
 }
 
-FrameHeader ballot_header(const Part& part, const Shard& shard, const Round& round, Voter voter) {
+FrameHeader ballot_header(const Part& part, const Shard& shard, const SharedContext& shared,
+                          Voter voter) {
   return {.codec = part.up.codec,
           .bucket = static_cast<std::uint32_t>(part.bucket),
           .rank = voter.number,
           .weight = voter.weight,
-          .step = static_cast<std::uint64_t>(round.step),
+          .step = static_cast<std::uint64_t>(shared.step),
           .n_coords = shard.size(),
-          .scalars = round.scalars_digest,
+          .scalars = shared.scalars_digest,
           .non_finite = {}};
 }
 
@@ -65,8 +66,8 @@ Frame frame_at(std::span<const std::byte> bytes, std::size_t at, const FrameKind
   return {bytes.subspan(at, head), bytes.subspan(at + head, kind.body_bytes(shard))};
 }
 
-FrameHeader record_header(const Part& part, const Shard& shard, const Round& round) {
-  FrameHeader header = ballot_header(part, shard, round, {});
+FrameHeader record_header(const Part& part, const Shard& shard, const SharedContext& shared) {
+  FrameHeader header = ballot_header(part, shard, shared, {});
   header.codec = part.down.codec;
   return header;
 }
@@ -182,7 +183,7 @@ CentralRound::CentralRound(const Sections& sections, std::span<const SectionStep
 
 void CentralRound::check(const SectionStep& step) const {
   const Method& method = *step.method;
-  const Round first{.step = step_of(0), .central = true};
+  const SharedContext first{.step = step_of(0), .central = true};
   const Protocol protocol = method.protocol(first);
   PRIDE_CHECK(!protocol.preliminary, "a coordinator cannot serve ", step.section->method,
               ": its workers share scales before each step");
@@ -204,11 +205,11 @@ void CentralRound::check(const SectionStep& step) const {
               "contain, keep the part of a drift that was not applied, or exchange fragments");
 }
 
-void CentralRound::for_parts(const Round& round, const VisitPart& visit) const {
+void CentralRound::for_parts(const SharedContext& shared, const VisitPart& visit) const {
   for (std::size_t b = 0; b < sections_.by_bucket().size(); ++b) {
     const auto& [section, index] = sections_.by_bucket()[b];
     const Bucket& bucket = sections_[section].buckets[index];
-    const std::vector<Part> parts = steps_[section].method->parts(bucket, round);
+    const std::vector<Part> parts = steps_[section].method->parts(bucket, shared);
     for (std::size_t k = 0; k < parts.size(); ++k) visit(b, k, parts[k], parts[k].shards[0]);
   }
 }
@@ -216,7 +217,7 @@ void CentralRound::for_parts(const Round& round, const VisitPart& visit) const {
 std::vector<int> CentralRound::weights_of(std::span<const Voter> voters) const {
   std::vector<std::int64_t> given;
   for (const Voter& voter : voters) given.push_back(voter.weight);
-  const Round any{.step = step_of(0), .central = true};
+  const SharedContext any{.step = step_of(0), .central = true};
   std::vector<int> weights;  // equal for all methods that have weights
   for (const SectionStep& step : steps_) {
     weights = vote_weights("coordinator", step.method->protocol(any), {}, given);
@@ -224,8 +225,10 @@ std::vector<int> CentralRound::weights_of(std::span<const Voter> voters) const {
   return weights;
 }
 
-Round CentralRound::round_of(std::int64_t round, std::uint64_t seed, std::uint64_t scalars_digest,
-                             std::span<const Voter> voters, std::span<const int> weights) const {
+SharedContext CentralRound::shared_context(std::int64_t round, std::uint64_t seed,
+                                           std::uint64_t scalars_digest,
+                                           std::span<const Voter> voters,
+                                           std::span<const int> weights) const {
   return {.step = step_of(round),
           .voters = static_cast<int>(voters.size()),
           .seed = seed,
@@ -253,24 +256,24 @@ std::size_t CentralRound::record_bytes(std::int64_t round, int groups,
   const std::vector<int> weights = weights_of(voters);
   std::size_t bytes = kRecordHeaderBytes + kScalarsBytes * static_cast<std::size_t>(groups) +
                       kVoterBytes * voters.size();
-  for_parts(round_of(round, 0, 0, voters, weights),
+  for_parts(shared_context(round, 0, 0, voters, weights),
             [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
               bytes += part.down.all_bytes(shard);
             });
   return bytes;
 }
 
-std::vector<std::byte> CentralRound::ballot(const Round& round, Voter voter,
+std::vector<std::byte> CentralRound::ballot(const SharedContext& shared, Voter voter,
                                             std::span<const Flight> flights) const {
   std::vector<std::byte> out;
-  for_parts(round, [&](std::size_t b, std::size_t k, const Part& part, const Shard& shard) {
+  for_parts(shared, [&](std::size_t b, std::size_t k, const Part& part, const Shard& shard) {
     const Wire& wire = flights[b].wires[k];
     const auto head = wire.up[0].span();
     const std::size_t begin = out.size();
     out.insert(out.end(), head.begin(), head.end());
     out.insert(out.end(), wire.up_body[0].begin(), wire.up_body[0].end());
     const auto frame = std::span(out).subspan(begin);
-    seal(ballot_header(part, shard, round, voter), frame.first(head.size()),
+    seal(ballot_header(part, shard, shared, voter), frame.first(head.size()),
          frame.subspan(head.size()));
   });
   return out;
@@ -283,12 +286,12 @@ void CentralRound::check_ballot(std::int64_t round, std::uint64_t seed,
   if (const std::size_t expected = ballot_bytes(round); ballot.size() != expected) {
     refuse(who, ballot.size(), " bytes, must be ", expected);
   }
-  const Round r = round_of(round, seed, scalars_digest, {&voter, 1}, {});
+  const SharedContext shared = shared_context(round, seed, scalars_digest, {&voter, 1}, {});
   std::size_t at = 0;
-  for_parts(r, [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
+  for_parts(shared, [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
     const Frame frame = frame_at(ballot, at, part.up, shard);
     const std::string where = concat(who, ": ", part.up.name, " frames of bucket ", part.bucket);
-    const auto bad = open(frame, ballot_header(part, shard, r, voter), where);
+    const auto bad = open(frame, ballot_header(part, shard, shared, voter), where);
     if (bad) refuse(where, "tensor ", bad->tensor, " is not finite: a ballot must be finite");
     check_payload(part.up, {frame, shard, voter.number, where}, false);
     at += part.up.all_bytes(shard);
@@ -301,10 +304,10 @@ std::vector<std::byte> CentralRound::serve(
   PRIDE_CHECK(!voters.empty() && voters.size() == ballots.size(), "round ", round, ": ",
               voters.size(), " voters with ", ballots.size(), " ballots");
   const std::vector<int> weights = weights_of(voters);
-  const Round r = round_of(round, seed, scalars_digest, voters, weights);
+  const SharedContext shared = shared_context(round, seed, scalars_digest, voters, weights);
   std::vector<std::byte> out;
   std::size_t at = 0;
-  for_parts(r, [&](std::size_t b, std::size_t, const Part& part, const Shard& shard) {
+  for_parts(shared, [&](std::size_t b, std::size_t, const Part& part, const Shard& shard) {
     const SectionStep& step = steps_[sections_.by_bucket()[b].section];
     const std::size_t begin = out.size();
     std::vector<Frame> frames;
@@ -317,11 +320,11 @@ std::vector<std::byte> CentralRound::serve(
     Reply reply{Stage::kDown, head, body, pending};
     const std::string where =
         concat("round ", round, ": ", part.up.name, " frames of bucket ", part.bucket);
-    step.method->serve(part, shard, {Stage::kUp, frames, where, weights}, r, reply);
+    step.method->serve(part, shard, {Stage::kUp, frames, where, weights}, shared, reply);
     if (reply.non_finite) {
       refuse(where, "tensor ", step.section->in_all(*reply.non_finite).tensor, " overflows");
     }
-    seal(record_header(part, shard, r), head, body);
+    seal(record_header(part, shard, shared), head, body);
   });
   return out;
 }
@@ -338,10 +341,11 @@ void CentralRound::check_record(const RoundRecord& record, std::uint64_t seed,
   } catch (const InvalidArgument& e) {
     refuse(where, e.what());
   }
-  const Round r = round_of(record.round, seed, digest_of(record.scalars), record.voters, weights);
+  const SharedContext shared =
+      shared_context(record.round, seed, digest_of(record.scalars), record.voters, weights);
   const std::span<const std::byte> frames = record.frames;
   std::size_t at = 0;
-  for_parts(r, [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
+  for_parts(shared, [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
     const std::size_t n = part.down.all_bytes(shard);
     if (frames.size() - at < n) {
       refuse(where, "the record ends inside the ", part.down.name, " frame of bucket ",
@@ -349,7 +353,7 @@ void CentralRound::check_record(const RoundRecord& record, std::uint64_t seed,
     }
     const Frame frame = frame_at(frames, at, part.down, shard);
     const std::string text = concat(where, ": ", part.down.name, " frames of bucket ", part.bucket);
-    const auto bad = open(frame, record_header(part, shard, r), text);
+    const auto bad = open(frame, record_header(part, shard, shared), text);
     if (bad) refuse(text, "tensor ", bad->tensor, " is not finite");
     check_payload(part.down, {frame, shard, 0, text}, true);
     at += n;

@@ -57,15 +57,15 @@ class CentralRound {
 
   // The server's context of the step, with these voters. `weights` must be weights_of(voters), and
   // must outlive the result.
-  Round round_of(std::int64_t round, std::uint64_t seed, std::uint64_t scalars_digest,
-                 std::span<const Voter> voters, std::span<const int> weights) const;
+  SharedContext shared_context(std::int64_t round, std::uint64_t seed, std::uint64_t scalars_digest,
+                               std::span<const Voter> voters, std::span<const int> weights) const;
 
   // Weights over their common divisor; empty: all are equal. Throws InvalidArgument if the method
   // has no weights, or if their sum is above its limit.
   std::vector<int> weights_of(std::span<const Voter> voters) const;
 
   // The frames that encode() left in the flights of all buckets, sealed.
-  std::vector<std::byte> ballot(const Round& round, Voter voter,
+  std::vector<std::byte> ballot(const SharedContext& shared, Voter voter,
                                 std::span<const Flight> flights) const;
 
   // Throws CommError, naming the worker and the frame, unless this is a ballot of that round.
@@ -87,7 +87,7 @@ class CentralRound {
   // part.
   using VisitPart =
       std::function<void(std::size_t bucket, std::size_t part, const Part& p, const Shard& shard)>;
-  void for_parts(const Round& round, const VisitPart& visit) const;
+  void for_parts(const SharedContext& shared, const VisitPart& visit) const;
 
  private:
   void check(const SectionStep& step) const;

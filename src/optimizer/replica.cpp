@@ -202,17 +202,17 @@ MemoryUse Replica::memory() const {
   return use;
 }
 
-Round Replica::Impl::round_of(std::int64_t step) const {
-  Round round{.step = step, .voters = world, .seed = options.seed};
-  round.weights = weights;
-  round.central = by_ballots;
-  return round;
+SharedContext Replica::Impl::shared_context(std::int64_t step) const {
+  SharedContext shared{.step = step, .voters = world, .seed = options.seed};
+  shared.weights = weights;
+  shared.central = by_ballots;
+  return shared;
 }
 
 Cost Replica::Impl::cost_of(std::size_t section, std::int64_t step, bool mean) const {
   const SectionStep& of = workers.front()[section];
   const auto costs = mean ? mean_costs : step_costs;
-  return costs(*of.method, of.section->buckets, round_of(step),
+  return costs(*of.method, of.section->buckets, shared_context(step),
                options.nodes)[static_cast<std::size_t>(rank())];
 }
 
@@ -247,12 +247,12 @@ std::vector<SectionReport> Replica::sections(std::int64_t step) const {
 
 std::map<std::string, int> Replica::routes() const {
   std::map<std::string, int> routes;
-  const Round round = impl_->round_of(impl_->steps_done);
+  const SharedContext shared = impl_->shared_context(impl_->steps_done);
   for (const SectionStep& step : impl_->workers.front()) {
     for (const Bucket& bucket : step.section->buckets) {
-      const auto parts = parts_in_period(*step.method, bucket, round);
-      if (round.central) ++routes["coordinator"];
-      if (round.voters > 1) ++routes[std::string(route_name(main_route(parts)))];
+      const auto parts = parts_in_period(*step.method, bucket, shared);
+      if (shared.central) ++routes["coordinator"];
+      if (shared.voters > 1) ++routes[std::string(route_name(main_route(parts)))];
     }
   }
   return routes;

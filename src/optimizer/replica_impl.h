@@ -80,7 +80,7 @@ struct Replica::Impl {
 
   void set_context(const Parameters& params, const char* call);  // of all workers
   void set_views();  // SectionStep::x: where the parameters lie now
-  Round round_of(std::int64_t step) const;
+  SharedContext shared_context(std::int64_t step) const;
   virtual bool skips_non_finite() const { return options.non_finite == NonFinitePolicy::kSkip; }
   void skip(const std::string& text, StepReport& report);
   std::string describe(const NonFinite& seen, std::int64_t step) const;
@@ -142,7 +142,7 @@ struct Replica::Impl {
   std::vector<Steps> workers;              // in this process
   std::vector<int> weights;                // votes of each worker; empty: one
   std::unique_ptr<PlacedParameters> parameters;
-  bool by_ballots = false;  // Round::central
+  bool by_ballots = false;  // SharedContext::central
   std::int64_t steps_done = 0;
   float gradient_factor = 1;
   std::vector<char> frozen;     // by tensor; empty: none

@@ -113,7 +113,7 @@ void Replica::Impl::set_context(const Parameters& params, const char* call) {
       step.frozen = step.section->flags(frozen);
       step.unused.assign(step.section->tensors.size(), 1);
       step.ctx = {};
-      static_cast<Round&>(step.ctx) = round_of(steps_done);
+      static_cast<SharedContext&>(step.ctx) = shared_context(steps_done);
       step.ctx.rank = voter() + static_cast<int>(i);
       step.ctx.groups = scalars;
       step.ctx.frozen = step.frozen;

@@ -24,14 +24,14 @@ namespace {
 constexpr double kMostMeasured = 4 << 20;                // coordinates
 constexpr double kMostCounted = 1e7;                     // the same, for counted bytes
 constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // past every method's warm-up
-constexpr int kRounds = 7;
+constexpr int kRepetitions = 7;
 // not too small: a bucket's own cost (locks, frames, small messages) is not in the model
 constexpr double kSmallestBucket = 1 << 20;               // coordinates
 constexpr double kLargestBucket = std::int64_t{1} << 33;  // as in `pride bench exchange`
 constexpr int kMostBuckets = 1024;
 constexpr std::size_t kMeasuredSide = 512;  // of a square matrix
 constexpr int kMeasuredIterations = 5;
-constexpr const char* kRoundBytes = "round_bytes";
+constexpr const char* kBandwidthDelay = "bandwidth_delay_bytes";
 
 Layout layout_of(double d) { return Layout({{"w", {static_cast<std::int64_t>(d)}}}); }
 
@@ -74,20 +74,20 @@ Sent sent_in(const PlanMethod& method, int world, double d, std::size_t bucket_c
   const BucketRoute route = route_of(method, world, bucket_coords);
   // on the one-shot route every rank does the work of all servers
   return {.bytes = bytes_of(method, world, d, bucket_coords),
-          .rounds = route.rounds,
+          .phases = route.phases,
           .vote_times = route.name == "one-shot" ? static_cast<double>(world) : 1.0};
 }
 
-std::uint64_t round_bytes(const NetworkModel& network, int world) {
-  const double round_s = network.latency_s + network.message_s * std::max(0, world - 2);
-  return static_cast<std::uint64_t>(std::clamp(round_s * network.bytes_per_s, 0.0, 0x1p40));
+std::uint64_t bandwidth_delay_bytes(const NetworkModel& network, int world) {
+  const double phase_s = network.latency_s + network.message_s * std::max(0, world - 2);
+  return static_cast<std::uint64_t>(std::clamp(phase_s * network.bytes_per_s, 0.0, 0x1p40));
 }
 
 PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int world) {
   const auto set = [&](const std::string& name, auto& values) {
     const auto options = method_info(name, world).options;
-    const bool has = std::ranges::count(options, kRoundBytes, &MethodOption::name) > 0;
-    if (has) values.emplace(kRoundBytes, concat(round_bytes(network, world)));
+    const bool has = std::ranges::count(options, kBandwidthDelay, &MethodOption::name) > 0;
+    if (has) values.emplace(kBandwidthDelay, concat(bandwidth_delay_bytes(network, world)));
   };
   PlanMethod chosen = method;
   set(chosen.name, chosen.options);
@@ -144,16 +144,16 @@ Times measure_times(Communicator& comm, const std::string& method,
     grads.span()[i] = static_cast<float>(static_cast<int>(i % 251) - 125);
   }
   std::vector<double> encode, vote, apply;
-  for (int round = -1; round < kRounds; ++round) {
+  for (int repetition = -1; repetition < kRepetitions; ++repetition) {
     comm.barrier();
     const StepReport report = optimizer.step(params.span(), grads.span());
-    if (round < 0) continue;  // this round only touches the memory
+    if (repetition < 0) continue;  // the first only touches the memory
     encode.push_back(report.encode_s);
     vote.push_back(report.exchange_s);
     apply.push_back(report.apply_s);
   }
   const auto slowest = [&](std::vector<double> seconds) {
-    const auto middle = seconds.begin() + kRounds / 2;
+    const auto middle = seconds.begin() + kRepetitions / 2;
     std::ranges::nth_element(seconds, middle);
     std::vector<double> all(static_cast<std::size_t>(comm.size()));
     comm.all_gather(std::as_bytes(std::span(&*middle, 1)), std::as_writable_bytes(std::span(all)));
@@ -184,13 +184,13 @@ std::map<std::string, std::string> with_period(std::map<std::string, std::string
   return options;
 }
 
-// A method's arithmetic, bytes and rounds on `world` ranks. Collective.
+// A method's arithmetic, bytes and phases on `world` ranks. Collective.
 MethodModel measure_method(Communicator& comm, const PlanMethod& method, int world, double d,
                            std::size_t bucket_coords) {
   const MethodInfo info = method_info(method.name, world, method.options);
   MethodModel model{.name = method.name,
                     .bytes = bytes_of(method, world, d, bucket_coords),
-                    .rounds = route_of(method, world, bucket_coords).rounds,
+                    .phases = route_of(method, world, bucket_coords).phases,
                     .period = info.period};
   auto options = method.options;
   if (model.period > 1) {
@@ -226,7 +226,7 @@ double measured_matrix_speed(Communicator& comm, const Layout& tensors) {
   for (std::size_t i = 0; i < u.size(); ++i) u[i] = static_cast<float>(i * i % 251);
   rules::Orthogonaliser newton_schulz(kMeasuredIterations);
   double best = HUGE_VAL;
-  for (int round = 0; round < 3; ++round) {
+  for (int repetition = 0; repetition < 3; ++repetition) {
     comm.barrier();
     const auto start = std::chrono::steady_clock::now();
     newton_schulz.run({u.data(), side, side, side});
@@ -295,7 +295,7 @@ void add(const MethodModel& own, MethodModel& all) {
                            &MethodModel::vote_s, &MethodModel::apply_s, &MethodModel::local_s}) {
     all.*value += own.*value;
   }
-  all.rounds = std::max(all.rounds, own.rounds);
+  all.phases = std::max(all.phases, own.phases);
   all.exchanges = std::max(all.exchanges, own.exchanges);
   all.delay = std::max(all.delay, own.delay);
   all.whole_gradient = all.whole_gradient || own.whole_gradient;
@@ -308,13 +308,13 @@ std::size_t bucket_of(const SectionModel& section, std::size_t coords) {
 
 // What all sections send in buckets of this size.
 Sent sent_in(const std::vector<SectionModel>& sections, std::size_t bucket_coords) {
-  Sent all{.bytes = 0, .rounds = 0, .vote_times = 0};
+  Sent all{.bytes = 0, .phases = 0, .vote_times = 0};
   double vote_s = 0;
   for (const SectionModel& section : sections) {
     const Sent own = sent_in(section.method, section.facts.world, section.facts.params,
                              bucket_of(section, bucket_coords));
     all.bytes += own.bytes;
-    all.rounds = std::max(all.rounds, own.rounds);
+    all.phases = std::max(all.phases, own.phases);
     all.vote_times += own.vote_times * section.model.vote_s;
     vote_s += section.model.vote_s;
   }

@@ -10,7 +10,7 @@ namespace {
 
 // The latencies of a bucket that is alone in flight.
 double latencies(const NetworkModel& network, const MethodModel& method, int world) {
-  return method.rounds * (network.latency_s + network.message_s * std::max(0, world - 2));
+  return method.phases * (network.latency_s + network.message_s * std::max(0, world - 2));
 }
 
 std::string bottleneck_of(double compute, double bytes, double latency, double arithmetic) {
@@ -27,7 +27,7 @@ Prediction predict_period(const NetworkModel& network, const MethodModel& method
              exchanges = static_cast<double>(method.exchanges),
              delay = static_cast<double>(method.delay);
   const double part = 1 / exchanges;
-  const MethodModel plain{.name = method.name, .rounds = 0, .encode_s = method.local_s};
+  const MethodModel plain{.name = method.name, .phases = 0, .encode_s = method.local_s};
   MethodModel sending = method;
   sending.period = sending.exchanges = 1;
   sending.bytes = method.bytes * period * part;
@@ -100,7 +100,7 @@ Prediction predict(const NetworkModel& network, const MethodModel& method, const
 
 MethodModel with(MethodModel method, const Sent& sent) {
   method.bytes = sent.bytes;
-  method.rounds = sent.rounds;
+  method.phases = sent.phases;
   method.vote_s *= sent.vote_times;
   return method;
 }

@@ -103,13 +103,13 @@ std::string_view route_name(Route route) {
   return {};
 }
 
-int votes_of_node(const Round& round, const Nodes& nodes, int node) {
+int votes_of_node(const SharedContext& shared, const Nodes& nodes, int node) {
   int votes = 0;
-  for (int k = 0; k < nodes.per_node(); ++k) votes += round.weight_of(nodes.rank_at(node, k));
+  for (int k = 0; k < nodes.per_node(); ++k) votes += shared.weight_of(nodes.rank_at(node, k));
   return votes;
 }
 
-int rounds_of(const Part& part) {
+int phases_of(const Part& part) {
   switch (part.route) {
     case Route::kOneShot:
       return part.up.sized ? 1 : 2;

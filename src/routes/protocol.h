@@ -72,10 +72,10 @@ Route main_route(std::span<const Part> parts);
 std::string_view route_name(Route route);  // "sharded", "one-shot", "hierarchical", "native"
 
 // Votes of a node's ranks.
-int votes_of_node(const Round& round, const Nodes& nodes, int node);
+int votes_of_node(const SharedContext& shared, const Nodes& nodes, int node);
 
-// Rounds of messages that a part takes, one after the other.
-int rounds_of(const Part& part);
+// Phases of a part, one after the other. In a phase each rank sends one message to each of others.
+int phases_of(const Part& part);
 
 // Properties of a whole step.
 struct Protocol {
@@ -114,7 +114,9 @@ struct Ballots {
   std::span<const std::uint64_t> cells = {};
 
   // Whether the server has the parameters, or their cells.
-  bool sees_parameters(const Round& round) const { return !cells.empty() || !round.x.empty(); }
+  bool sees_parameters(const SharedContext& shared) const {
+    return !cells.empty() || !shared.x.empty();
+  }
 };
 
 // Output of a server for a shard.
@@ -130,8 +132,8 @@ struct Reply {
 class Server {
  public:
   virtual ~Server() = default;
-  virtual void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
-                     Reply& reply) const = 0;
+  virtual void serve(const Part& part, const Shard& shard, const Ballots& up,
+                     const SharedContext& shared, Reply& reply) const = 0;
 };
 
 }  // namespace pride

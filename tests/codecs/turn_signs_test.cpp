@@ -16,10 +16,10 @@ constexpr int kTurns[] = {1, 2, 4, 8, 16, 32, 64};
 TEST(Turns, GiveEachCoordinateOneInARound) {
   for (const int n : kTurns) {
     const Turns turns(n);
-    for (const std::int64_t round : {0, 5}) {
+    for (const std::int64_t cycle : {0, 5}) {
       for (std::uint64_t word = 0; word < 9; ++word) {
         std::uint64_t all = 0;
-        for (std::int64_t step = round * n; step < (round + 1) * n; ++step) {
+        for (std::int64_t step = cycle * n; step < (cycle + 1) * n; ++step) {
           const std::uint64_t mask = turns.mask(word, step);
           EXPECT_EQ(std::popcount(mask), 64 / n);
           EXPECT_EQ(all & mask, 0U);

@@ -120,7 +120,7 @@ TEST(MethodCost, ApproachesThePapersBits) {
       const auto info = method_info(name, world);
       for (const MethodOption& option : info.options) {
         // on two ranks one shot of signs sends less
-        if (option.name == "round_bytes") query.options = {{"route", "sharded"}};
+        if (option.name == "bandwidth_delay_bytes") query.options = {{"route", "sharded"}};
       }
       if (info.period > 1) query.options.merge(testing::in_every_step(name));
       const double bits = (info.bits_up + info.bits_down) * static_cast<double>(info.period);

@@ -282,7 +282,7 @@ TEST(Streaming, IsInTheBitsStateAndRoutesOfMethods) {
   const CostQuery query{.options = {{"h", "8"}, {"fragments", "3"}}, .bucket_coords = 512};
   const auto routes = bucket_routes("diloco", Layout(kTensors), query);
   EXPECT_GT(routes.size(), 3u);
-  for (const BucketRoute& route : routes) EXPECT_EQ(route.rounds, 2) << route.name;
+  for (const BucketRoute& route : routes) EXPECT_EQ(route.phases, 2) << route.name;
 }
 
 TEST(Streaming, RefusesWhatItCannotDo) {

@@ -15,7 +15,7 @@ namespace {
 
 using testing::Training;
 
-// A tie or a zero would be drawn by the round of the turns: three ranks, and no zeros.
+// A tie or a zero would be drawn by the cycle of the turns: three ranks, and no zeros.
 float gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
   const float g = testing::gradient(rank, step, tensor, index);
   return g == 0 ? 0.25F : g;

@@ -29,10 +29,10 @@ struct Half {
 
   std::vector<std::byte> ballot(const CentralRound& central, std::int64_t round, Voter voter) {
     StepContext ctx;
-    static_cast<Round&>(ctx) = {.step = central.step_of(round),
-                                .seed = kSeed,
-                                .scalars_digest = digest_of(scalars),
-                                .central = true};
+    static_cast<SharedContext&>(ctx) = {.step = central.step_of(round),
+                                        .seed = kSeed,
+                                        .scalars_digest = digest_of(scalars),
+                                        .central = true};
     ctx.rank = voter.number;
     ctx.groups = scalars;
     std::vector<char> unused(layout.tensors().size(), 0);

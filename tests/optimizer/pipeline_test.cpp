@@ -30,15 +30,15 @@ enum class Where { kEncode, kServe, kNowhere };
 // Frames of the unused bits alone.
 class Frames : public Method {
  public:
-  Protocol protocol(const Round&) const override { return {}; }
-  std::vector<Part> parts(const Bucket& b, const Round&) const override {
+  Protocol protocol(const SharedContext&) const override { return {}; }
+  std::vector<Part> parts(const Bucket& b, const SharedContext&) const override {
     std::vector<Part> parts;
     parts.push_back(sharded_part(b, unused_bits_frames(Codec::kDense, "test"),
                                  unused_bits_frames(Codec::kMean, "result")));
     return parts;
   }
   void encode(const Bucket&, const StepContext&, Flight&) override {}
-  void serve(const Part&, const Shard& shard, const Ballots& up, const Round&,
+  void serve(const Part&, const Shard& shard, const Ballots& up, const SharedContext&,
              Reply& reply) const override {
     mark_unused_by_all(up.frames, shard, unused_bits(reply.head.data(), shard));
   }
@@ -53,11 +53,11 @@ class Breaking final : public Frames {
   void encode(const Bucket& b, const StepContext&, Flight&) override {
     if (where_ == Where::kEncode && b.index == 1) throw std::runtime_error("out of paper");
   }
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
     // what is found after the bytes have come, as a refused frame is
     if (where_ == Where::kServe && part.bucket == 1) throw CommError("out of paper");
-    Frames::serve(part, shard, up, round, reply);
+    Frames::serve(part, shard, up, shared, reply);
   }
 
  private:
@@ -135,14 +135,14 @@ TEST_P(BrokenStep, DestructionInTheMiddleReachesAllRanksAtOnce) {
 // Every bucket's exchange waits until the next one has begun, unless it is the last.
 class InPairs final : public Frames {
  public:
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
     const auto index = static_cast<std::size_t>(part.bucket);
     begun_[index].count_down();
     if (index + 1 < kBuckets && index % kLanes == 0) begun_[index + 1].wait();
     if (index == 0) first_thread_ = std::this_thread::get_id();
     if (index == 2) third_thread_ = std::this_thread::get_id();
-    Frames::serve(part, shard, up, round, reply);
+    Frames::serve(part, shard, up, shared, reply);
   }
   void apply(const Bucket& b, const Flight&, const StepContext&, View) override {
     order_.push_back(b.index);
@@ -254,19 +254,19 @@ TEST(Pipeline, FramesTakeNoMoreThanTheirLimit) {
 class Late final : public Frames, public LocalParameters {
  public:
   Late() { local_ = this; }
-  Protocol protocol(const Round& round) const override {
+  Protocol protocol(const SharedContext& shared) const override {
     Protocol protocol;
     protocol.delay = 2;
-    protocol.exchanges = round.step == 0;
+    protocol.exchanges = shared.step == 0;
     return protocol;
   }
-  std::vector<Part> parts(const Bucket& b, const Round& round) const override {
-    return round.step == 0 ? Frames::parts(b, round) : std::vector<Part>();
+  std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override {
+    return shared.step == 0 ? Frames::parts(b, shared) : std::vector<Part>();
   }
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
     go_.wait();
-    Frames::serve(part, shard, up, round, reply);
+    Frames::serve(part, shard, up, shared, reply);
   }
   void apply(const Bucket&, const Flight&, const StepContext& ctx, View) override {
     log_ += concat("apply ", ctx.step, "; ");

@@ -182,12 +182,12 @@ TEST(HierarchicalPeers, CannotVoteBeyondTheEndOfATensor) {
     const FrameKind votes = vote_frames(ternary);
     ByteBuffer vote;
     vote.resize(votes.bytes(shard));
-    Round round;
-    round.voters = 4;
-    round.groups = std::span(&scalars, 1);
-    round.x = {.flat = ConstFloats(std::as_const(x).span())};
+    SharedContext shared;
+    shared.voters = 4;
+    shared.groups = std::span(&scalars, 1);
+    shared.x = {.flat = ConstFloats(std::as_const(x).span())};
     methods::SignCounts(shard, {Stage::kPartial, frames, where}, 4, 2)
-        .write_vote(round, tie, vote.span());
+        .write_vote(shared, tie, vote.span());
     EXPECT_NO_THROW(check_payload(votes, {{vote.span()}, shard, 1, where, unused}, true));
     const VoteView result(std::as_const(vote).span().data(), shard, ternary);
     EXPECT_EQ(result.positive[0], ~0ULL);

@@ -185,9 +185,9 @@ TEST(QuantisedVoteInput, HasTies) {
 int sum_bits(int world, int bits) {
   const Layout layout({{"w", {64}}});
   const Bucket bucket = make_buckets(layout, 64, 1)[0];
-  Round round;
-  round.voters = world;
-  const Sum sum = Votes{bits, Tie::kHash, true}.method(layout, world)->parts(bucket, round)[1].sum;
+  SharedContext shared;
+  shared.voters = world;
+  const Sum sum = Votes{bits, Tie::kHash, true}.method(layout, world)->parts(bucket, shared)[1].sum;
   return sum == Sum::kInt8 ? 8 : sum == Sum::kInt16 ? 16 : sum == Sum::kInt32 ? 32 : 0;
 }
 

@@ -86,8 +86,9 @@ Outcome mean_of(const std::vector<Floats>& rows, ValueFormat format) {
     const std::vector<char> unused(layout.tensors().size(), 0);
     const StepContext ctx = testing::context(comm, unused);
     const auto sync = sync_of(layout, format);
-    const testing::ServeBy server([&](const Shard& shard, const Ballots& up, const Round& round,
-                                      Reply& reply) { sync.serve(shard, up, round, reply); });
+    const testing::ServeBy server([&](const Shard& shard, const Ballots& up,
+                                      const SharedContext& shared,
+                                      Reply& reply) { sync.serve(shard, up, shared, reply); });
     const Bucket bucket = make_buckets(layout, 1 << 20, world)[0];
     const auto part = sync.part(bucket, ctx);
     ASSERT_TRUE(part.has_value());
@@ -146,11 +147,11 @@ TEST(MeanValues, CostWhatIsCounted) {
       const ValueFormat format{Kind::kLevels, 3};
       const Outcome out = mean_of(rows_of(world, n), format);
       const Layout layout = layout_of(n);
-      Round round;
-      round.voters = world;
+      SharedContext shared;
+      shared.voters = world;
       std::vector<Part> parts;
       parts.push_back(
-          *sync_of(layout, format).part(make_buckets(layout, 1 << 20, world)[0], round));
+          *sync_of(layout, format).part(make_buckets(layout, 1 << 20, world)[0], shared));
       std::vector<Cost> costs(static_cast<std::size_t>(world));
       add_cost(parts[0], {}, costs);
       std::uint64_t sum = 0;

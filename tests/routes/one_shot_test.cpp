@@ -51,9 +51,10 @@ TEST_P(OneShot, MixesWithTheShardedRouteInAStep) {
     const std::vector<float> expected = result_of(run(world, "sharded"));
     for (const char* bytes : {"0", "300", "12500"}) {
       for (const bool overlap : {false, true}) {
-        mixed.options.options["round_bytes"] = bytes;
+        mixed.options.options["bandwidth_delay_bytes"] = bytes;
         mixed.options.overlap = overlap;
-        EXPECT_EQ(result_of(mixed), expected) << "N=" << world << ", round_bytes=" << bytes;
+        EXPECT_EQ(result_of(mixed), expected)
+            << "N=" << world << ", bandwidth_delay_bytes=" << bytes;
       }
     }
   }
@@ -92,7 +93,7 @@ std::string route_of(const std::string& method, std::int64_t d, int world, Optio
       bucket_routes(method, Layout({{"w", {d}}}),
                     {.options = std::move(options), .world = world, .bucket_coords = 1 << 24});
   EXPECT_EQ(routes.size(), 1u);
-  EXPECT_EQ(routes[0].rounds, world == 1 ? 0 : routes[0].name == "one-shot" ? 1 : 2);
+  EXPECT_EQ(routes[0].phases, world == 1 ? 0 : routes[0].name == "one-shot" ? 1 : 2);
   return routes[0].name;
 }
 
@@ -111,14 +112,14 @@ TEST(RouteChoice, IsOneShotOnTwoRanksAndInSmallBuckets) {
   EXPECT_EQ(route_of("lion", 1000, 4), "sharded") << "no choice";
 }
 
-// Without frames the rule is: one shot if (N-1)(1 - 2/N) d/8 <= round_bytes.
+// Without frames the rule is: one shot if (N-1)(1 - 2/N) d/8 <= bandwidth_delay_bytes.
 TEST(RouteChoice, ChangesWhereARoundIsWorthTheBytes) {
   for (const int world : {3, 4, 8}) {
     const double each = (world - 1) * (1 - 2.0 / world) / 8;
     const auto d = static_cast<std::int64_t>(1e6 / each);
     const auto route = [&](double share) {
       return route_of("dlion-vote", static_cast<std::int64_t>(share * static_cast<double>(d)),
-                      world, {{"round_bytes", "1000000"}});
+                      world, {{"bandwidth_delay_bytes", "1000000"}});
     };
     EXPECT_EQ(route(0.99), "one-shot") << "N=" << world;
     EXPECT_EQ(route(1.02), "sharded") << "N=" << world;
@@ -157,7 +158,8 @@ TEST(RouteChoice, RefusesWhatItDoesNotKnowAndOneShotWithNodes) {
     });
   };
   EXPECT_NE(cost({{"route", "ring"}}).find("option route = 'ring'"), std::string::npos);
-  EXPECT_NE(cost({{"round_bytes", "-1"}}).find("round_bytes"), std::string::npos);
+  EXPECT_NE(cost({{"bandwidth_delay_bytes", "-1"}}).find("bandwidth_delay_bytes"),
+            std::string::npos);
   EXPECT_NE(cost({{"route", "one-shot"}}, 2).find("the hierarchical route is two-shot"),
             std::string::npos);
   EXPECT_EQ(cost({{"route", "auto"}}, 2), "");
@@ -165,7 +167,7 @@ TEST(RouteChoice, RefusesWhatItDoesNotKnowAndOneShotWithNodes) {
   EXPECT_EQ(cost({{"route", "one-shot"}}, 1), "") << "a rank a node";
   const auto routes = bucket_routes("dlion-vote", layout, {.world = 4, .ranks_per_node = 2});
   EXPECT_EQ(routes.at(0).name, "hierarchical");
-  EXPECT_EQ(routes.at(0).rounds, 4);
+  EXPECT_EQ(routes.at(0).phases, 4);
 }
 
 // With nodes of one rank, or one node.
@@ -186,7 +188,8 @@ TEST(RouteChoice, MayBeAnotherWhenAStateIsLoaded) {
   const Layout layout({{"w", {300}}});
   run_world(3, [&](Communicator& comm) {
     FlatBuffer params(layout.flat_size()), grads(layout.flat_size());
-    Optimizer first(comm, layout, {.options = {{"route", "one-shot"}, {"round_bytes", "7"}}});
+    Optimizer first(comm, layout,
+                    {.options = {{"route", "one-shot"}, {"bandwidth_delay_bytes", "7"}}});
     first.step(params.span(), grads.span());
     const StateDict state = first.save();
     EXPECT_EQ(state.scalars.at("options"), "momentum_dtype=float32 tie=hash");

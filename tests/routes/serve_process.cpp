@@ -17,18 +17,18 @@ void serve(const testing::ServeCase& c) {
   FlatBuffer x(layout.flat_size());
   testing::fill(layout, x, testing::initial);
   const auto scalars = testing::serve_scalars(c);
-  const Round round{.step = c.step,
-                    .voters = c.voters,
-                    .seed = c.seed,
-                    .scalars_digest = c.scalars,
-                    .groups = scalars,
-                    .x = {.flat = ConstFloats(std::as_const(x).span())}};
+  const SharedContext shared{.step = c.step,
+                             .voters = c.voters,
+                             .seed = c.seed,
+                             .scalars_digest = c.scalars,
+                             .groups = scalars,
+                             .x = {.flat = ConstFloats(std::as_const(x).span())}};
   const auto method = make_method(
       c.method, {layout, c.voters, complete_options(c.method, c.options), testing::nodes_of(c)});
   method->state().allocate(layout.flat_size());  // zeros
   const auto buckets =
-      make_buckets(layout, testing::kServeBucket, c.voters, method->protocol(round).alignment);
-  const auto parts = method->parts(buckets.at(static_cast<std::size_t>(c.bucket)), round);
+      make_buckets(layout, testing::kServeBucket, c.voters, method->protocol(shared).alignment);
+  const auto parts = method->parts(buckets.at(static_cast<std::size_t>(c.bucket)), shared);
   const Part& part = parts.at(static_cast<std::size_t>(c.part));
   const Shard& shard = part.shards[static_cast<std::size_t>(std::max(c.shard, 0))];
 
@@ -51,7 +51,7 @@ void serve(const testing::ServeCase& c) {
   if (sum) copy(c.bodies[0], body), frames.clear();
   const std::string where = "frames of another process";
   Reply reply{stage, head.span(), body.span(), pending};
-  method->serve(part, shard, {c.from_partial ? Stage::kPartial : Stage::kUp, frames, where}, round,
+  method->serve(part, shard, {c.from_partial ? Stage::kPartial : Stage::kUp, frames, where}, shared,
                 reply);
   for (const auto bytes :
        {head.span().subspan(std::min(head.size(), kHeaderBytes)), body.span(), pending.span()}) {

@@ -36,7 +36,7 @@ class Witness final : public Server {
   Witness(const Server& server, ServeCase base, std::vector<Served>& seen)
       : server_(server), base_(std::move(base)), seen_(seen) {}
 
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
     Served served{base_, {}, part.route};
     ServeCase& call = served.call;
@@ -52,7 +52,7 @@ class Witness final : public Server {
       call.heads = {""};
       call.bodies = {text_of(reply.body)};
     }
-    server_.serve(part, shard, up, round, reply);
+    server_.serve(part, shard, up, shared, reply);
     served.result = text_of(reply.head.subspan(std::min(reply.head.size(), kHeaderBytes))) +
                     text_of(reply.body) + text_of(reply.pending.span());
     seen_.push_back(std::move(served));

@@ -14,11 +14,11 @@ namespace pride::testing {
 // A server that is one function.
 class ServeBy final : public Server {
  public:
-  using Serve = std::function<void(const Shard&, const Ballots&, const Round&, Reply&)>;
+  using Serve = std::function<void(const Shard&, const Ballots&, const SharedContext&, Reply&)>;
   explicit ServeBy(Serve serve) : serve_(std::move(serve)) {}
-  void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part&, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
-    serve_(shard, up, round, reply);
+    serve_(shard, up, shared, reply);
   }
 
  private:

@@ -43,13 +43,13 @@ class ExchangeOnly final : public Method {
 
   void only_exchange() { only_exchange_ = true; }
 
-  Protocol protocol(const Round& round) const override {
-    Protocol protocol = method_->protocol(round);
+  Protocol protocol(const SharedContext& shared) const override {
+    Protocol protocol = method_->protocol(shared);
     protocol.whole_gradient = protocol.whole_gradient && !only_exchange_;
     return protocol;
   }
-  std::vector<Part> parts(const Bucket& b, const Round& round) const override {
-    return method_->parts(b, round);
+  std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override {
+    return method_->parts(b, shared);
   }
   void prepare(const StepContext& ctx, GradientView grad, Wire& preliminary) override {
     method_->prepare(ctx, grad, preliminary);
@@ -69,9 +69,9 @@ class ExchangeOnly final : public Method {
       std::ranges::fill(flight.wire(k).room.span(), std::byte{0});
     }
   }
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
              Reply& reply) const override {
-    method_->serve(part, shard, up, round, reply);
+    method_->serve(part, shard, up, shared, reply);
   }
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View param) override {
     if (!only_exchange_) method_->apply(b, flight, ctx, param);

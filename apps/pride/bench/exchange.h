@@ -27,7 +27,7 @@ struct MethodBench {
   Nodes nodes = {};          // for exchange; if known: the hierarchical route, if the method has it
   int exchange_threads = 4;  // 0: exchange on the caller's thread; no row with overlap
   double seconds = 1;        // minimum per cell; for optimizer, of all rows together
-  int least = 5;             // minimum measurements per cell; for optimizer, of rounds
+  int least = 5;             // minimum measurements per cell; for optimizer, repetitions
   // For optimizer: the GPU that has parameters and state and runs the methods; null: the host.
   std::shared_ptr<Device> device = nullptr;
 };

@@ -1,4 +1,4 @@
-// Statistics of times; rounds of steps, and the comparison of parameters after the first round.
+// Statistics of times; repetitions of steps, and the comparison of parameters after the first.
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/timing.h"
 
@@ -98,7 +98,7 @@ std::vector<StepRow> time_steps(Communicator& comm, std::vector<TimedStep> steps
   }
   std::vector<Samples> samples(steps.size());
   double total = 0;
-  for (int round = 0; round < least || total < seconds; ++round) {
+  for (int repetition = 0; repetition < least || total < seconds; ++repetition) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       samples[i].slowest.push_back(timed(comm, steps[i], report));
       samples[i].encode.push_back(report.encode_s);

@@ -72,7 +72,7 @@ struct StepRow {
   // Medians, each of the slowest rank; exchange_s is the caller's wait.
   double encode_s = 0, exchange_s = 0, apply_s = 0;
   double samples_per_s = 0;  // of all ranks, at the median; 0 without a model
-  double bytes = 0;          // sent in the last round by the rank that sends most
+  double bytes = 0;          // sent in the last repetition by the rank that sends most
   // For a method: ranks whose parameters after its first step differ from rank 0's after that step
   // without overlap. All rows start from the same parameters.
   std::optional<int> wrong_ranks = {};
@@ -90,9 +90,9 @@ struct StepParams {
   std::function<std::uint64_t()> hash;
 };
 
-// Each round runs all kinds of steps in turn, so that other work on the machine affects them alike.
-// All ranks begin a step together, and its time is the slowest rank's. The first round warms up and
-// is checked. Then at least `least` rounds, for at least `seconds`, are timed. Collective.
+// Each repetition runs all kinds of steps in turn, so that other work on the machine affects them
+// alike. All ranks begin a step together, and its time is the slowest rank's. The first warms up
+// and is checked. Then at least `least` more, for at least `seconds`, are timed. Collective.
 std::vector<StepRow> time_steps(Communicator& comm, std::vector<TimedStep> steps,
                                 const StepParams& params, double seconds, int least);
 

@@ -44,7 +44,7 @@ Json row_json(const PlanRow& row, const PlanFacts& facts) {
           {"bottleneck", row.overlapped.bottleneck},
           {"bucket_coords", std::ceil(facts.params / row.buckets)},
           {"route", row.route},
-          {"rounds", row.method.rounds}};
+          {"phases", row.method.phases}};
 }
 
 // Share of forward and backward in a step, in per cent: 100 for one rank and a method without

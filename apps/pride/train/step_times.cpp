@@ -182,8 +182,9 @@ double bytes_per_step(const PlanMethod& method, int world, double coords) {
 // The methods of all groups.
 PlanMethod method_of(const OptimizerOptions& all) { return {all.method, all.options, all.groups}; }
 
-// Sets round_bytes of the measured network where a method chooses routes by it. True if one does.
-bool set_round_bytes(const NetworkModel& network, TrainPlan& plan) {
+// Sets bandwidth_delay_bytes of the measured network where a method chooses routes by it. True if
+// one does.
+bool set_bandwidth_delay_bytes(const NetworkModel& network, TrainPlan& plan) {
   OptimizerOptions& all = plan.optimizer;
   PlanMethod chosen = on_network(method_of(all), network, plan.world);
   const bool any = chosen.options != all.options ||
@@ -194,7 +195,7 @@ bool set_round_bytes(const NetworkModel& network, TrainPlan& plan) {
   return any;
 }
 
-// Of all sections together; the slowest section's number of rounds.
+// Of all sections together; the slowest section's number of phases.
 int best_number(const NetworkModel& network, const TrainPlan& plan, const Layout& layout) {
   const auto coords = static_cast<double>(layout.flat_size());
   const auto sections = sections_of(method_of(plan.optimizer), layout, plan.world);
@@ -203,18 +204,18 @@ int best_number(const NetworkModel& network, const TrainPlan& plan, const Layout
     const auto own = static_cast<double>(s.tensors.flat_size());
     bytes_s += bytes_per_step(s.method, plan.world, own) / network.bytes_per_s;
   }
-  const double round_s = network.latency_s + network.message_s * std::max(0, plan.world - 2);
-  const auto number = [&](int rounds) { return buckets_for(bytes_s, rounds * round_s, coords); };
-  const auto rounds_of = [&](double n) {
+  const double phase_s = network.latency_s + network.message_s * std::max(0, plan.world - 2);
+  const auto number = [&](int phases) { return buckets_for(bytes_s, phases * phase_s, coords); };
+  const auto phases_of = [&](double n) {
     int most = 0;
     for (const PlanSection& s : sections) {
       const auto bucket = std::min(static_cast<std::size_t>(coords / n), s.tensors.flat_size());
-      most = std::max(most, route_of(s.method, plan.world, bucket).rounds);
+      most = std::max(most, route_of(s.method, plan.world, bucket).phases);
     }
     return most;
   };
-  const int n = number(rounds_of(1));
-  return number(rounds_of(n));  // buckets of that size may take another route
+  const int n = number(phases_of(1));
+  return number(phases_of(n));  // buckets of that size may take another route
 }
 
 }  // namespace
@@ -234,7 +235,7 @@ void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
   const NetworkFacts facts = measure_network(comm, kBriefly);
   NetworkModel network{facts.latency_s, facts.message_s, facts.goodput, facts.cpu_s_per_byte};
   comm.broadcast(std::as_writable_bytes(std::span(&network, 1)), 0);
-  const bool chooses = set_round_bytes(network, plan);
+  const bool chooses = set_bandwidth_delay_bytes(network, plan);
   const int n = best_number(network, plan, layout);
   plan.optimizer.bucket_coords = static_cast<std::size_t>(std::ceil(coords / n));
   plan.notes.push_back(concat(n, n == 1 ? " bucket of " : " buckets of ",
@@ -244,7 +245,7 @@ void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
                               " goodput; --bucket-mb sets another size"));
   if (!chooses) return;
   plan.notes.push_back(
-      concat("route by round_bytes=", round_bytes(network, plan.world),
+      concat("route by bandwidth_delay_bytes=", bandwidth_delay_bytes(network, plan.world),
              ", latency times goodput; --method-opt route=sharded|one-shot sets it"));
 }
 

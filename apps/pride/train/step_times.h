@@ -20,7 +20,7 @@ struct StepBench {
   std::vector<std::string> methods = {};  // "lion", or with options "lion:dense=bf16"
   bool threads_may_talk = true;           // otherwise no row with overlap
   double seconds = 5;                     // minimum of all rows' measurements together
-  int least = 5;                          // rounds
+  int least = 5;                          // repetitions
 };
 
 inline constexpr const char* kBackwardOnly = "backward only";  // forward and backward, no step
@@ -32,9 +32,10 @@ std::vector<StepRow> bench_steps(Communicator& comm, const StepBench& how);
 // Tensors of the model in `rows`' runs. Local.
 Layout model_layout(const TrainOptions& options);
 
-// Sets plan.optimizer.bucket_coords from the measured network, and round_bytes, the option of
-// methods that choose the route of a bucket. Adds notes with the reasons. Does nothing if a flag
-// sets the size or there is no network (one rank, or threads). Takes about a second. Collective.
+// Sets plan.optimizer.bucket_coords from the measured network, and bandwidth_delay_bytes, the
+// option of methods that choose the route of a bucket. Adds notes with the reasons. Does nothing if
+// a flag sets the size or there is no network (one rank, or threads). Takes about a second.
+// Collective.
 void choose_bucket_size(Communicator& comm, TrainPlan& plan);
 
 // The number of buckets with the least exposed time: each costs its latencies, and the last one is

@@ -242,9 +242,10 @@ TEST(OptimizerBench, CountsRanksWithOtherParameters) {
 }
 
 TEST(ExchangeBench, HasTheRouteOfBuckets) {
-  MethodBench settings = briefly({"lion", "dlion-vote:route=sharded", "dlion-vote:route=one-shot",
-                                  "dlion-vote:round_bytes=0", "dlion-vote:round_bytes=1000000"},
-                                 {20'000});
+  MethodBench settings =
+      briefly({"lion", "dlion-vote:route=sharded", "dlion-vote:route=one-shot",
+               "dlion-vote:bandwidth_delay_bytes=0", "dlion-vote:bandwidth_delay_bytes=1000000"},
+              {20'000});
   auto cells = cells_of(4, settings);
   const char* const routes[] = {"sharded", "sharded", "one-shot", "sharded", "one-shot"};
   for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(cells[i].route, routes[i]) << cells[i].name;
@@ -287,13 +288,13 @@ TEST(LocalRank, CountsTheRanksBeforeOnTheMachine) {
 // Ranks 0 and 1 often share a node; all other measurements are the same for ranks 1 and 2.
 TEST(OnNetwork, SetsWhatARankCouldSendInARound) {
   const NetworkModel network{.latency_s = 1e-3, .message_s = 1e-4, .bytes_per_s = 1e8};
-  EXPECT_EQ(round_bytes(network, 2), 100'000u);
-  EXPECT_EQ(round_bytes(network, 12), 200'000u);
+  EXPECT_EQ(bandwidth_delay_bytes(network, 2), 100'000u);
+  EXPECT_EQ(bandwidth_delay_bytes(network, 12), 200'000u);
   using Options = std::map<std::string, std::string>;
   EXPECT_EQ(on_network({"dlion-vote", {{"tie", "zero"}}}, network, 2).options,
-            (Options{{"tie", "zero"}, {"round_bytes", "100000"}}));
-  EXPECT_EQ(on_network({"dlion-vote", {{"round_bytes", "5"}}}, network, 2).options,
-            (Options{{"round_bytes", "5"}}));
+            (Options{{"tie", "zero"}, {"bandwidth_delay_bytes", "100000"}}));
+  EXPECT_EQ(on_network({"dlion-vote", {{"bandwidth_delay_bytes", "5"}}}, network, 2).options,
+            (Options{{"bandwidth_delay_bytes", "5"}}));
   EXPECT_EQ(on_network({"lion-cub"}, network, 2).options, Options{});
 }
 
@@ -302,13 +303,13 @@ TEST(SentIn, IsOneRoundInOneShot) {
     return sent_in(method, world, 4e6, 1 << 20);
   };
   const PlanMethod one_shot{"dlion-vote", {{"route", "one-shot"}}};
-  EXPECT_EQ(sent({"dlion-vote"}, 2).rounds, 1);
+  EXPECT_EQ(sent({"dlion-vote"}, 2).phases, 1);
   EXPECT_EQ(sent({"dlion-vote"}, 2).vote_times, 2);
-  EXPECT_EQ(sent({"dlion-vote"}, 4).rounds, 2);
+  EXPECT_EQ(sent({"dlion-vote"}, 4).phases, 2);
   EXPECT_EQ(sent({"dlion-vote"}, 4).vote_times, 1);
-  EXPECT_EQ(sent(one_shot, 4).rounds, 1);
+  EXPECT_EQ(sent(one_shot, 4).phases, 1);
   EXPECT_NEAR(sent(one_shot, 4).bytes / sent({"dlion-vote"}, 4).bytes, 2, 0.01);
-  EXPECT_EQ(sent({"lion-cub"}, 4).rounds, 5);
+  EXPECT_EQ(sent({"lion-cub"}, 4).phases, 5);
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ TEST(Verdict, TellsArithmeticFromTheNetwork) {
 TEST(PaysUpTo, IsWhereTheGainEnds) {
   const auto of_bytes = [](const std::string& name, bool dense, double bytes) {
     PlanRow made = row(name, dense, 1, 1);
-    made.method.rounds = 0;
+    made.method.phases = 0;
     made.method.bytes = bytes;
     made.method.whole_gradient = true;
     return made;
@@ -86,7 +86,7 @@ TEST(PaysUpTo, IsWhereTheGainEnds) {
 TEST(FewerBits, AreAsManyAsHideTheExchange) {
   if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS, so no turn-muon";
   PlanRow vote = row("dlion-vote", false, 1, 1);
-  vote.method.rounds = 0;
+  vote.method.phases = 0;
   vote.method.bytes = 2 * 0.75 * 1e6 / 8;
   vote.method.whole_gradient = true;
   Plan plan{{.world = 4,
@@ -104,7 +104,7 @@ TEST(FewerBits, AreAsManyAsHideTheExchange) {
   EXPECT_EQ(to_json(plan)["fewer_bits"]["h"], 8);
 
   plan.facts.network.latency_s = 0.1;  // two in each step: 0.2 s, of one in 8 steps 0.025 s
-  plan.rows[0].method.rounds = 2;
+  plan.rows[0].method.phases = 2;
   EXPECT_EQ(fewer_bits(plan).turns, 0);
   EXPECT_EQ(fewer_bits(plan).h, 16);
   expect_contains(advice_on(plan), "turn-muon does not hide it: each step waits for a round trip");

@@ -13,11 +13,11 @@ namespace {
 
 const NetworkModel kNetwork{.latency_s = 1e-3, .message_s = 1e-4, .bytes_per_s = 1e6};
 const MethodModel kMethod{
-    .name = "m", .bytes = 1e5, .rounds = 2, .encode_s = 0.01, .vote_s = 0.02, .apply_s = 0.03};
+    .name = "m", .bytes = 1e5, .phases = 2, .encode_s = 0.01, .vote_s = 0.02, .apply_s = 0.03};
 const StepModel kStep{.world = 4, .compute_s = 0.5, .buckets = 5};
 
 TEST(Predict, InOrderIsTheSumOfItsParts) {
-  // 5 buckets of 2 rounds of a latency and 2 further messages; 0.1 s of bytes
+  // 5 buckets of 2 phases of a latency and 2 further messages; 0.1 s of bytes
   const Prediction p = predict(kNetwork, kMethod, kStep, false);
   EXPECT_NEAR(p.network_s, 5 * 2 * (1e-3 + 2 * 1e-4) + 0.1, 1e-12);
   EXPECT_NEAR(p.arithmetic_s, 0.06, 1e-12);
@@ -90,7 +90,7 @@ TEST(Predict, AnExchangeOfLocalStepsHidesBehindTheStepsOfItsDelay) {
     return predict(slow, local_steps(1, delay), kStep, true).step_s;
   };
   const double plain =
-      predict(slow, {.name = "plain", .rounds = 0, .encode_s = 0.004}, kStep, true).step_s;
+      predict(slow, {.name = "plain", .phases = 0, .encode_s = 0.004}, kStep, true).step_s;
   EXPECT_NEAR(step_s(0) - step_s(4), 4 * plain / 10, 1e-9);
   EXPECT_GE(step_s(9), 10.0 / 10) << "the link is busy all the time";
   slow.bytes_per_s = 1e5;  // 1 s
@@ -306,7 +306,7 @@ TEST(Predict, BestBucketsIsBetterThanOneAndThanVeryMany) {
   StepModel step = kStep;
   NetworkModel network = kNetwork;
   network.bytes_per_s = 2e5;
-  const auto bytes = [](int) { return Sent{kMethod.bytes, kMethod.rounds}; };
+  const auto bytes = [](int) { return Sent{kMethod.bytes, kMethod.phases}; };
   const int best = best_buckets(network, kMethod, step, {1, 4096}, bytes);
   const auto seconds = [&](int buckets) {
     step.buckets = buckets;
@@ -320,11 +320,11 @@ TEST(Predict, BestBucketsIsBetterThanOneAndThanVeryMany) {
   EXPECT_EQ(best_buckets(network, kMethod, step, {4 * best - 1, 4096}, bytes), 4 * best)
       << "buckets may not be larger";
   EXPECT_THROW(best_buckets(network, kMethod, step, {5, 7}, bytes), InvalidArgument);
-  const auto frames = [](int n) { return Sent{kMethod.bytes * (1 + n), kMethod.rounds}; };
+  const auto frames = [](int n) { return Sent{kMethod.bytes * (1 + n), kMethod.phases}; };
   EXPECT_LT(best_buckets(network, kMethod, step, {1, 4096}, frames), best)
       << "frames are bytes too";
-  const auto one_round = [](int) { return Sent{kMethod.bytes, 1}; };
-  EXPECT_GE(best_buckets(network, kMethod, step, {1, 4096}, one_round), best)
+  const auto one_phase = [](int) { return Sent{kMethod.bytes, 1}; };
+  EXPECT_GE(best_buckets(network, kMethod, step, {1, 4096}, one_phase), best)
       << "latencies are halved";
 }
 

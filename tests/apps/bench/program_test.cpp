@@ -243,12 +243,12 @@ TEST(PlanProgram, PrintsTheRouteOfBuckets) {
       "lion,dlion-vote,dlion-vote:route=sharded";
   const json two = plan("--world 2 --latency 100us" + rest);
   EXPECT_EQ(row_of(two, "dlion-vote")["route"], "one-shot");
-  EXPECT_EQ(row_of(two, "dlion-vote")["rounds"], 1);
+  EXPECT_EQ(row_of(two, "dlion-vote")["phases"], 1);
   EXPECT_EQ(row_of(two, "dlion-vote:route=sharded")["route"], "sharded");
-  EXPECT_EQ(row_of(two, "dlion-vote:route=sharded")["rounds"], 2);
+  EXPECT_EQ(row_of(two, "dlion-vote:route=sharded")["phases"], 2);
   EXPECT_EQ(row_of(two, "lion")["route"], "sharded");
   EXPECT_EQ(row_of(plan("--world 4 --latency 100us" + rest), "dlion-vote")["route"], "sharded");
-  // far apart, a round is worth more than the bytes
+  // far apart, a phase is worth more than the bytes
   EXPECT_EQ(row_of(plan("--world 4 --latency 100ms" + rest), "dlion-vote")["route"], "one-shot");
 }
 
@@ -300,7 +300,7 @@ TEST(PlanProgram, PlansNoLargerBucketsThanThereCanBe) {
       "--methods dlion-vote");
   EXPECT_LE(row_of(p, "dlion-vote")["bucket_coords"].get<double>(), 0x1p33);
   EXPECT_GT(row_of(p, "dlion-vote")["bucket_coords"].get<double>(), 0x1p31)
-      << "few rounds are best";
+      << "few phases are best";
 }
 
 TEST(PlanProgram, SaysThatParametersAreAWholeNumber) {

@@ -196,7 +196,7 @@ TEST(Methods, TellWhatACostQueryTells) {
     EXPECT_FALSE(method.at("title").get<std::string>().empty());
     EXPECT_FALSE(method.at("source").get<std::string>().empty());
     EXPECT_FALSE(method.at("growth").get<std::string>().empty()) << names.back();
-    EXPECT_GT(method.at("rounds"), 0);
+    EXPECT_GT(method.at("phases"), 0);
     EXPECT_GT(method.at("defaults").at("lr"), 0.0);
   }
   EXPECT_EQ(names, method_names());

@@ -72,7 +72,7 @@ TEST_F(Train, RecordsWhatHappened) {
   // not given: the defaults
   EXPECT_EQ(s["method"]["options"], json({{"tie", "hash"},
                                           {"route", "auto"},
-                                          {"round_bytes", "12500"},
+                                          {"bandwidth_delay_bytes", "12500"},
                                           {"momentum_dtype", "float32"}}));
   EXPECT_EQ(s["routes"], json({{"one-shot", 1}})) << "a small model is one small bucket";
   EXPECT_EQ(s["bytes"]["cost_bound"], true);
