@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # Checks that #include points only downwards in the architecture, and that torch, MPI and Highway
-# stay where they belong. Every file of include/, src/ and apps/ must be placed in a stage below.
+# stay where they belong. Every file of include/, src/ and apps/ must be placed in a layer below.
 # SPDX-License-Identifier: Apache-2.0
 """usage: check_includes.py [ROOT]        check the tree at ROOT (default: this repository)
        check_includes.py --self-test   check the checker: bad includes in a made-up tree are found
@@ -10,10 +10,10 @@ import re
 import sys
 import tempfile
 
-# The stages, lowest first. A file may include files of its own stage and of the stages below it.
+# The layers, lowest first. A file may include files of its own layer and of the layers below it.
 # A pattern names a folder (ends in "/") or a file without its extension; a "*" at the end of a file
 # pattern matches any rest of its name. The most specific (longest) pattern decides.
-STAGES = [
+LAYERS = [
     ("base", [
         "include/pride/cost", "include/pride/error",
         "include/pride/flat_buffer", "include/pride/layout", "include/pride/nodes",
@@ -31,7 +31,7 @@ STAGES = [
                    "include/pride/run_worker", "include/pride/coordinator",
                    "include/pride/result_follower", "src/optimizer/"]),
     ("plan", ["include/pride/plan", "src/plan/"]),
-    ("parts", ["include/pride/torch/", "include/pride/torch*", "src/torch/",
+    ("libraries", ["include/pride/torch/", "include/pride/torch*", "src/torch/",
                "include/pride/comm/mpi_comm", "src/comm/mpi*", "include/pride/comm/c10d_*", "src/comm/c10d/",
                "include/pride/c/", "src/c/", "include/pride/coord/"]),
     ("data", ["include/pride/train/facts", "include/pride/train/flags",
@@ -70,11 +70,11 @@ TOPS = ["include", "src", "apps", "tests", "examples", "fuzz"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
-def stage_of(path):
-    """(index, name) of the stage of a path such as src/base/bucket.h, or None."""
+def layer_of(path):
+    """(index, name) of the layer of a path such as src/base/bucket.h, or None."""
     stem = path.rsplit(".", 1)[0]
     best = None
-    for index, (name, patterns) in enumerate(STAGES):
+    for index, (name, patterns) in enumerate(LAYERS):
         for pattern in patterns:
             if pattern.endswith("/"):
                 hit = path.startswith(pattern)
@@ -102,9 +102,9 @@ def check_own(path, target):
     if path.startswith("examples/") and not target.startswith(("include/", "examples/")):
         return f"an example includes the private {target}"
     if path.startswith(("include/", "src/")):
-        here, there = stage_of(path), stage_of(target)
+        here, there = layer_of(path), layer_of(target)
         if there is None:
-            return f"{target} is in no stage"
+            return f"{target} is in no layer"
         if here and there[0] > here[0]:
             return f"upwards: {here[1]} includes {target} of {there[1]}"
     if path.startswith("apps/") and target.startswith("tests/"):
@@ -136,8 +136,8 @@ def check_tree(root):
     for file in sorted(f for top in TOPS for f in (root / top).rglob("*") if f.suffix in SUFFIXES):
         path = file.relative_to(root).as_posix()
         n_files += 1
-        if path.startswith(("include/", "src/", "apps/")) and stage_of(path) is None:
-            faults.append(f"{path}:1: in no stage; place it in scripts/check_includes.py")
+        if path.startswith(("include/", "src/", "apps/")) and layer_of(path) is None:
+            faults.append(f"{path}:1: in no layer; place it in scripts/check_includes.py")
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             match = INCLUDE.match(line)
             if match:
@@ -163,7 +163,7 @@ BAD_FILES = [  # path, content, a part of the fault that must be found
     ("src/routes/bad.cpp", '#include "methods/method.h"\n', "upwards: routes"),
     ("src/codecs/bad.cpp", '#include "pride/optimizer.h"\n', "upwards: codecs"),
     ("src/base/layout.cpp", '#include "kernels/kernels.h"\n', "upwards: base"),
-    ("src/newcomers/bad.cpp", "#include <string>\n", "in no stage"),
+    ("src/newcomers/bad.cpp", "#include <string>\n", "in no layer"),
     ("src/methods/bad.cpp", "#include <mpi.h>\n", "MPI header mpi.h"),
     ("src/methods/bad.cpp", '#include "pride/comm/mpi_comm.h"\n', "upwards: methods"),
     ("src/methods/bad.cpp", "  #  include <ATen/core/Tensor.h>\n", "torch header"),

@@ -115,24 +115,24 @@ std::vector<Floats> StateTable::buffers(StateKind kind) {
   return all;
 }
 
-std::vector<Floats> StateTable::memory() {
+std::vector<Floats> StateTable::shared_buffers() {
   std::vector<Floats> all;
   for (Entry& e : entries_) {
-    if (e.is_memory()) all.push_back(e.of(0, flat_size_));
+    if (e.is_shared_buffer()) all.push_back(e.of(0, flat_size_));
   }
   return all;
 }
 
-std::vector<ConstFloats> StateTable::memory() const {
+std::vector<ConstFloats> StateTable::shared_buffers() const {
   std::vector<ConstFloats> all;
   for (const Entry& e : entries_) {
-    if (e.is_memory()) all.push_back(e.of(0, flat_size_));
+    if (e.is_shared_buffer()) all.push_back(e.of(0, flat_size_));
   }
   return all;
 }
 
-std::size_t StateTable::n_memory() const noexcept {
-  return static_cast<std::size_t>(std::ranges::count_if(entries_, &Entry::is_memory));
+std::size_t StateTable::n_shared_buffers() const noexcept {
+  return static_cast<std::size_t>(std::ranges::count_if(entries_, &Entry::is_shared_buffer));
 }
 
 std::vector<StateBuffer> StateTable::buffers() {

@@ -36,7 +36,7 @@ struct Stored {
 class StateTable {
  public:
   // The content of a buffer. kSquares: a load refuses negative values; kParameters: the ranks'
-  // common parameters, which are not in memory().
+  // common parameters, which are not in shared_buffers().
   enum class Values { kAny, kSquares, kParameters };
 
   // Adds a buffer of the layout's flat size. It is empty until allocate() fills it with zeros.
@@ -78,9 +78,9 @@ class StateTable {
 
   std::vector<Floats> buffers(StateKind kind);
   // State besides parameters that is equal on all ranks: shared buffers that are not kParameters.
-  std::vector<Floats> memory();
-  std::vector<ConstFloats> memory() const;
-  std::size_t n_memory() const noexcept;
+  std::vector<Floats> shared_buffers();
+  std::vector<ConstFloats> shared_buffers() const;
+  std::size_t n_shared_buffers() const noexcept;
   // The memory of the buffers. Only server state is always in host memory.
   Memory& where() const noexcept { return *memory_; }
   std::vector<StateBuffer> buffers();
@@ -108,7 +108,9 @@ class StateTable {
     Floats of(std::size_t begin, std::size_t n) const {
       return Stored(const_cast<FlatBuffer&>(buffer), dtype).of(begin, n);
     }
-    bool is_memory() const { return kind == StateKind::kShared && values != Values::kParameters; }
+    bool is_shared_buffer() const {
+      return kind == StateKind::kShared && values != Values::kParameters;
+    }
   };
   struct Text {
     std::string name;

@@ -35,8 +35,8 @@ class DenseMethod : public Method {
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     mean_.encode(b, ctx, flight);
   }
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
-             Reply& reply) const override {
+  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+             const SharedContext& shared, Reply& reply) const override {
     mean_.serve(part, shard, up, shared, reply);
   }
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {

@@ -150,7 +150,8 @@ NonFinite overflow_at(const Shard& shard, std::size_t index) {
 
 // The mean of the shard over all voters; ranks that do not use a tensor count as zero.
 template <typename T>
-void serve_mean(const Shard& shard, const Ballots& up, const SharedContext& shared, Reply& reply) {
+void serve_mean(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
+                Reply& reply) {
   const std::span<T> mean(reinterpret_cast<T*>(reply.body.data()), shard.size());
   for (const Run& run : runs_of(shard, up.frames)) {
     const auto out = mean.subspan(64 * run.first_word, 64 * run.n_words);
@@ -268,7 +269,7 @@ void DenseMean::encode_on_device(const Bucket& bucket, const StepContext& ctx, F
 }
 
 // g = mean over ranks
-void DenseMean::serve(const Part& part, const Shard& shard, const Ballots& up,
+void DenseMean::serve(const Part& part, const Shard& shard, const VoterFrames& up,
                       const SharedContext& shared, Reply& reply) const {
   if (part.id == kSum) {
     const std::span sum(reinterpret_cast<float*>(reply.body.data()), shard.size());

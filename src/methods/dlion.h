@@ -16,7 +16,7 @@ Tie tie_option(const OptionValues& options);
 MethodOption tie_option_info(std::string tied);
 
 // Server: the majority of frames of signs. `matrices`: as in apply_vote().
-void serve_vote(const Shard& shard, const Ballots& up, const SharedContext& shared, Tie tie,
+void serve_vote(const Shard& shard, const VoterFrames& up, const SharedContext& shared, Tie tie,
                 std::span<std::byte> result, const OrthogonalBlend* matrices = nullptr);
 
 // Worker: x = (1 - lr wd) x - lr vote; only decay where no rank uses the tensor. `matrices`: their
@@ -32,8 +32,8 @@ class SignVote : public SignMethod {
 
   Protocol protocol(const SharedContext& shared) const override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
-             Reply& reply) const override;
+  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+             const SharedContext& shared, Reply& reply) const override;
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
 
  private:

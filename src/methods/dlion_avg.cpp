@@ -58,9 +58,9 @@ class DistributedLionAverage final : public SignMethod {
   }
 
   // S = sum of delta_i
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
-             Reply& reply) const override {
-    if (reply.stage == Stage::kPartial) return count_node(shard, up, shared, reply);
+  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+             const SharedContext& shared, Reply& reply) const override {
+    if (reply.role == FrameRole::kPartial) return count_node(shard, up, shared, reply);
     SignCounts(shard, up, shared.votes(), node_votes(shared))
         .write_counts(form(part.route), reply.head);
   }

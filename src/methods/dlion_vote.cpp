@@ -14,7 +14,7 @@
 namespace pride::methods {
 
 // Delta = sign(sum of delta_i)
-void serve_vote(const Shard& shard, const Ballots& up, const SharedContext& shared, Tie tie,
+void serve_vote(const Shard& shard, const VoterFrames& up, const SharedContext& shared, Tie tie,
                 std::span<std::byte> result, const OrthogonalBlend* matrices) {
   const VoteView out(result.data(), shard, tie == Tie::kZero);
   mark_unused_by_all(up.frames, shard, out.unused);
@@ -68,11 +68,11 @@ void SignVote::encode(const Bucket&, const StepContext& ctx, Flight& flight) {
 }
 
 // Server: Delta = sign(sum of delta_i). The sum is a count if ranks have weights, or if nodes have
-// counted first (Stage::kPartial).
-void SignVote::serve(const Part&, const Shard& shard, const Ballots& up,
+// counted first (FrameRole::kPartial).
+void SignVote::serve(const Part&, const Shard& shard, const VoterFrames& up,
                      const SharedContext& shared, Reply& reply) const {
-  if (reply.stage == Stage::kPartial) return count_node(shard, up, shared, reply);
-  if (up.stage == Stage::kUp && up.weights.empty()) {
+  if (reply.role == FrameRole::kPartial) return count_node(shard, up, shared, reply);
+  if (up.role == FrameRole::kUp && up.weights.empty()) {
     return serve_vote(shard, up, shared, tie_, reply.head, orthogonal());
   }
   SignCounts(shard, up, shared.votes(), node_votes(shared))

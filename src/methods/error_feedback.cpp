@@ -91,7 +91,7 @@ void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight&
 
 // pbar = mean of the rows + e_s;  Delta = C(pbar);  e_s = pbar - Delta where some rank has the
 // tensor
-void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const SharedContext& shared,
+void ErrorFeedback::serve(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
                           Reply& reply) const {
   alignas(64) std::array<float, kScaleBlock> room;
   const ScaledSignView out(reply.head.data(), shard);

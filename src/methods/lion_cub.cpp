@@ -196,7 +196,7 @@ void LionCub::encode_levels(const Bucket& b, const StepContext& ctx, Flight& fli
 
 // --- Server. -------------------------------------------------------------------------------------
 
-void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up,
+void LionCub::serve(const Part& part, const Shard& shard, const VoterFrames& up,
                     const SharedContext& shared, Reply& reply) const {
   switch (part.id) {
     case kVotes:
@@ -216,7 +216,7 @@ void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up,
 }
 
 // Levels of 0 have no bits, so a coordinator has hashes instead.
-kernels::SharedBits LionCub::ties_of_levels(const Piece& p, const Ballots& up,
+kernels::SharedBits LionCub::ties_of_levels(const Piece& p, const VoterFrames& up,
                                             const SharedContext& shared) const {
   if (up.sees_parameters(shared)) return ties_of(shared, p, 1, up.cells);
   PRIDE_CHECK(shared.central, "bits of ties need the parameters of the step; the server has none");
@@ -224,7 +224,7 @@ kernels::SharedBits LionCub::ties_of_levels(const Piece& p, const Ballots& up,
 }
 
 // The sign of the exact sum of levels.
-void LionCub::serve_levels(const Shard& shard, const Ballots& up, const SharedContext& shared,
+void LionCub::serve_levels(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
                            Reply& reply) const {
   const VoteView out(reply.head.data(), shard, tie_ == Tie::kZero);
   bool good = true;
@@ -252,7 +252,7 @@ void LionCub::serve_levels(const Shard& shard, const Ballots& up, const SharedCo
 
 // The same for integers added by the transport. An overflow or a missing rank is detected only if a
 // sum leaves its range.
-void LionCub::serve_sums(const Shard& shard, const Ballots& up, const SharedContext& shared,
+void LionCub::serve_sums(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
                          Sum type, Reply& reply) const {
   const std::int64_t most = std::int64_t{shared.voters} * kernels::largest_level(bits_);
   std::vector<std::int32_t> sums;

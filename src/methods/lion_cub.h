@@ -21,8 +21,8 @@ class LionCub final : public Method {
   void prepare(const StepContext& ctx, GradientView g, Wire& preliminary) override;
   void take_preliminary(const StepContext& ctx, const Wire& preliminary) override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
-             Reply& reply) const override;
+  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+             const SharedContext& shared, Reply& reply) const override;
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
 
  private:
@@ -37,11 +37,11 @@ class LionCub final : public Method {
   kernels::LevelLines integers_of(const Bucket& b, const Piece& p, Sum type,
                                   std::span<std::uint64_t> words) const;
   void encode_levels(const Bucket& b, const StepContext& ctx, Flight& flight);
-  void serve_levels(const Shard& shard, const Ballots& up, const SharedContext& shared,
+  void serve_levels(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
                     Reply& reply) const;
-  void serve_sums(const Shard& shard, const Ballots& up, const SharedContext& shared, Sum type,
+  void serve_sums(const Shard& shard, const VoterFrames& up, const SharedContext& shared, Sum type,
                   Reply& reply) const;
-  kernels::SharedBits ties_of_levels(const Piece& p, const Ballots& up,
+  kernels::SharedBits ties_of_levels(const Piece& p, const VoterFrames& up,
                                      const SharedContext& shared) const;
 
   Layout layout_;

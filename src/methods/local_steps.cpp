@@ -169,7 +169,7 @@ std::vector<Part> LocalSteps::parts(const Bucket& b, const SharedContext& shared
   return sends(b, shared) ? outer_->parts(b, outer_context(shared)) : std::vector<Part>();
 }
 
-void LocalSteps::serve(const Part& part, const Shard& shard, const Ballots& up,
+void LocalSteps::serve(const Part& part, const Shard& shard, const VoterFrames& up,
                        const SharedContext& shared, Reply& reply) const {
   const auto scalars = outer_scalars(shared.groups);
   SharedContext outer = outer_context(shared);

@@ -118,7 +118,7 @@ void MomentumSync::encode(Space& space, const Bucket& bucket, const StepContext&
   space.report(watched, wire.fault_word());
 }
 
-void MomentumSync::serve(const Shard& shard, const Ballots& up, const SharedContext& shared,
+void MomentumSync::serve(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
                          Reply& reply) const {
   const std::size_t n = shard.size();
   std::vector<float> theirs(n * up.frames.size());

@@ -45,8 +45,8 @@ class OneBitAdam final : public Method {
     flight.wire(0).room = {};  // frees the floats of the dense steps
     feedback_.encode(b, ctx, flight);
   }
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
-             Reply& reply) const override {
+  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+             const SharedContext& shared, Reply& reply) const override {
     is_frozen(shared) ? feedback_.serve(shard, up, shared, reply)
                       : mean_.serve(part, shard, up, shared, reply);
   }

@@ -32,7 +32,7 @@ class Quantiser {
 
   // The part that makes scales equal on all ranks, if any, and its server half.
   std::optional<Part> preliminary() const;
-  void serve(const Ballots& up, Reply& reply) const { shared_->serve(up, reply); }
+  void serve(const VoterFrames& up, Reply& reply) const { shared_->serve(up, reply); }
 
   // Scales of this step, if they are of tensors. `m` and `e` (error feedback; may be
   // empty) are flat. With `shared` they go to `preliminary`, and take_preliminary() gets the common

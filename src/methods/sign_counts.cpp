@@ -14,12 +14,12 @@ constexpr std::size_t kPlaneWords = 512;  // words whose planes stay in the L1 c
 
 }  // namespace
 
-SignCounts::SignCounts(const Shard& shard, const Ballots& up, int votes, int votes_each)
+SignCounts::SignCounts(const Shard& shard, const VoterFrames& up, int votes, int votes_each)
     : shard_(shard),
       up_(up),
       frames_(up.frames),
       weights_(up.weights),
-      signs_(up.stage == Stage::kUp),
+      signs_(up.role == FrameRole::kUp),
       votes_(votes),
       votes_each_(votes_each),
       n_planes_(static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(votes)))),

@@ -8,11 +8,11 @@
 
 namespace pride::methods {
 
-// Ballots for one shard: frames of signs with weights, or partial counts of up to `votes_each`
+// Votes for one shard: frames of signs with weights, or partial counts of up to `votes_each`
 // votes; together they have at most `votes`. They must outlive this object.
 class SignCounts {
  public:
-  SignCounts(const Shard& shard, const Ballots& up, int votes, int votes_each);
+  SignCounts(const Shard& shard, const VoterFrames& up, int votes, int votes_each);
 
   // Write frames without the header. The layout of counts is that for the constructor's `votes`.
   void write_counts(CountForm form, std::span<std::byte> out) const;
@@ -35,7 +35,7 @@ class SignCounts {
                               const OrthogonalBlend* matrices) const;
 
   const Shard& shard_;
-  Ballots up_;
+  VoterFrames up_;
   std::span<const Frame> frames_;
   std::span<const int> weights_;  // of frames of signs; empty: 1
   bool signs_;

@@ -67,7 +67,7 @@ void SignMethod::tensor_ready(std::size_t tensor, const StepContext& ctx, Gradie
                    grad.of(tensor, slot.offset, slot.offset + slot.n), m_.of(slot.offset, slot.n));
 }
 
-void SignMethod::count_node(const Shard& shard, const Ballots& up, const SharedContext& shared,
+void SignMethod::count_node(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
                             Reply& reply) const {
   const int votes = node_votes(shared);
   SignCounts(shard, up, votes, votes).write_counts(CountForm::kPacked, reply.head);

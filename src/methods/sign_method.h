@@ -33,7 +33,7 @@ class SignMethod : public Method {
                           flight.wire(0), matrices_.get());
   }
   // Server: a node's partial counts of its ranks' signs.
-  void count_node(const Shard& shard, const Ballots& up, const SharedContext& shared,
+  void count_node(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
                   Reply& reply) const;
   // The most votes of a node: the partial counts of all nodes have the form for it.
   int node_votes(const SharedContext& shared) const;

@@ -38,7 +38,7 @@ class SignSgdErrorFeedback final : public Method {
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     feedback_.encode(b, ctx, flight);
   }
-  void serve(const Part&, const Shard& shard, const Ballots& up, const SharedContext& shared,
+  void serve(const Part&, const Shard& shard, const VoterFrames& up, const SharedContext& shared,
              Reply& reply) const override {
     feedback_.serve(shard, up, shared, reply);
   }

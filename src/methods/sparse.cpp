@@ -77,7 +77,7 @@ class SparseMethod : public Method {
   }
 
   // The mean of the entries, added in rank order; coordinates without an entry count as 0.
-  void serve(const Part&, const Shard& shard, const Ballots& up, const SharedContext& shared,
+  void serve(const Part&, const Shard& shard, const VoterFrames& up, const SharedContext& shared,
              Reply& reply) const override {
     const std::span mean(reinterpret_cast<float*>(reply.body.data()), shard.size());
     std::ranges::fill(mean, 0.0f);

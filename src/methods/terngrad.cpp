@@ -81,8 +81,8 @@ class TernGrad final : public Method {
   }
 
   // t + 1 is the sum of a code's two bits: the sum over ranks is a count over twice as many rows
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
-             Reply& reply) const override {
+  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+             const SharedContext& shared, Reply& reply) const override {
     if (part.id == SharedScales::kPart) return shared_.serve(up, reply);
     const SumView down(reply.head.data(), shard, shared.voters);
     std::ranges::fill(reply.head.subspan(kHeaderBytes), std::byte{0});

@@ -78,7 +78,7 @@ class TurnMuon final : public SignVote {
   }
 
   // A vote on all coordinates: every rank's bit is 0 for a coordinate that does not have its turn.
-  void serve(const Part&, const Shard& shard, const Ballots& up, const SharedContext& shared,
+  void serve(const Part&, const Shard& shard, const VoterFrames& up, const SharedContext& shared,
              Reply& reply) const override {
     const FrameKind signs = sign_frames(), vote = vote_frames(false);
     std::vector<ByteBuffer> frames(up.frames.size());
@@ -96,11 +96,11 @@ class TurnMuon final : public SignVote {
     SharedContext exchange = shared;
     exchange.step = shared.step / turns_.n();
     exchange.groups = scalars;
-    const Ballots ballots{Stage::kUp, views, up.where, up.weights, up.cells};
+    const VoterFrames frames_of_all{FrameRole::kUp, views, up.where, up.weights, up.cells};
     if (up.weights.empty()) {
-      serve_vote(shard, ballots, exchange, Tie::kHash, head, orthogonal());
+      serve_vote(shard, frames_of_all, exchange, Tie::kHash, head, orthogonal());
     } else {
-      SignCounts(shard, ballots, shared.votes(), 1)
+      SignCounts(shard, frames_of_all, shared.votes(), 1)
           .write_vote(exchange, Tie::kHash, head, orthogonal());
     }
     const VoteView all(head.data(), shard, false);

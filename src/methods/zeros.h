@@ -21,7 +21,7 @@ kernels::SharedBits zeros_of(const StepContext& ctx, const Piece& piece, float s
 kernels::SharedBits ties_of(const SharedContext& shared, const Piece& piece, float scale = 1,
                             std::span<const std::uint64_t> cells = {});
 
-// The same without parameters: a coordinator has only ballots. The bits of one of them, `rows` from
+// The same without parameters: a coordinator has only frames. The bits of one of them, `rows` from
 // the piece's first word on.
 kernels::SharedBits ties_of(const SharedContext& shared,
                             std::span<const std::uint64_t* const> rows);

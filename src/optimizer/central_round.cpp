@@ -317,10 +317,10 @@ std::vector<std::byte> CentralRound::serve(
     const auto head = std::span(out).subspan(begin, part.down.bytes(shard));
     const auto body = std::span(out).subspan(begin + head.size());
     ByteBuffer pending;
-    Reply reply{Stage::kDown, head, body, pending};
+    Reply reply{FrameRole::kDown, head, body, pending};
     const std::string where =
         concat("round ", round, ": ", part.up.name, " frames of bucket ", part.bucket);
-    step.method->serve(part, shard, {Stage::kUp, frames, where, weights}, shared, reply);
+    step.method->serve(part, shard, {FrameRole::kUp, frames, where, weights}, shared, reply);
     if (reply.non_finite) {
       refuse(where, "tensor ", step.section->in_all(*reply.non_finite).tensor, " overflows");
     }

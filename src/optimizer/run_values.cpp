@@ -70,7 +70,7 @@ std::vector<RunValues::Part> RunValues::parts(View x) const {
   for (const SectionStep& step : steps_) {
     const Layout& own = step.section->layout;
     const StateTable& state = std::as_const(*step.method).state();
-    for (const ConstFloats buffer : state.memory()) {
+    for (const ConstFloats buffer : state.shared_buffers()) {
       parts.push_back({&own, &state.where(), [&own, buffer](std::size_t tensor) {
                          return values_of(own, {.flat = buffer}, tensor);
                        }});
@@ -101,7 +101,7 @@ std::uint64_t RunValues::hash_of(std::span<const Part> parts) {
 std::size_t RunValues::floats() const {
   std::size_t n = layout_.flat_size();
   for (const SectionStep& step : steps_) {
-    n += step.section->layout.flat_size() * std::as_const(*step.method).state().n_memory();
+    n += step.section->layout.flat_size() * std::as_const(*step.method).state().n_shared_buffers();
   }
   return n;
 }
@@ -117,7 +117,7 @@ std::uint64_t RunValues::hash(std::span<const float> row) const {
   };
   add(layout_);
   for (const SectionStep& step : steps_) {
-    for (std::size_t i = 0; i < std::as_const(*step.method).state().n_memory(); ++i) {
+    for (std::size_t i = 0; i < std::as_const(*step.method).state().n_shared_buffers(); ++i) {
       add(step.section->layout);
     }
   }
@@ -147,7 +147,7 @@ void RunValues::take(std::span<const float> row, View x) const {
   std::vector<ParameterPlace> room;
   for (const SectionStep& step : steps_) {
     if (step.is_local()) step.method->local()->rebase(step.section->view(x, room));
-    for (const auto buffer : step.method->state().memory()) {
+    for (const auto buffer : step.method->state().shared_buffers()) {
       step.method->state().where().write(row.first(buffer.size()), buffer);
       row = row.subspan(step.section->layout.flat_size());
     }

@@ -26,8 +26,8 @@ class Exchange {
   };
 
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
-  std::string where(Stage stage) const {
-    return concat(part_.frames(stage).name, " frames of bucket ", part_.bucket);
+  std::string where(FrameRole role) const {
+    return concat(part_.frames(role).name, " frames of bucket ", part_.bucket);
   }
   void trade(const Messages& m) { comm_.all_to_all_v(m.send, m.recv); }
 
@@ -37,18 +37,18 @@ class Exchange {
   Frame in(std::size_t i) const;
   std::vector<Frame> all_in() const;
 
-  int weight_of(Stage stage, int sender) const;
-  FrameHeader header(Stage stage, const Shard& shard, int sender) const;
-  void seal_as(Stage stage, const Shard& shard, std::span<std::byte> head,
+  int weight_of(FrameRole role, int sender) const;
+  FrameHeader header(FrameRole role, const Shard& shard, int sender) const;
+  void seal_as(FrameRole role, const Shard& shard, std::span<std::byte> head,
                std::span<const std::byte> body = {}) const;
   // Checks the header. Keeps the lowest non-finite flag: all ranks get the same flags and agree.
-  void open_as(Stage stage, const Shard& shard, const Frame& frame, int from,
+  void open_as(FrameRole role, const Shard& shard, const Frame& frame, int from,
                const std::string& where);
-  void check(Stage stage, const Shard& shard, const Frame& frame, int from,
+  void check(FrameRole role, const Shard& shard, const Frame& frame, int from,
              const std::string& where) const;
   void open_from_all(const Shard& shard);
   void gather_unsized();
-  void serve(Stage from, std::span<const Frame> frames, Stage to, const Shard& shard,
+  void serve(FrameRole from, std::span<const Frame> frames, FrameRole to, const Shard& shard,
              std::span<std::byte> head, std::span<std::byte> body = {});
 
   // hierarchical.cpp

@@ -35,7 +35,7 @@ void Exchange::hierarchical() {
     const auto& list = h == here_ ? scratch_.partial_up : scratch_.partial_in;
     partials.push_back({list[index(h)].span()});
   }
-  serve(Stage::kPartial, partials, Stage::kDown, part_.shards[me_], wire_.down[me_].span());
+  serve(FrameRole::kPartial, partials, FrameRole::kDown, part_.shards[me_], wire_.down[me_].span());
   spread();
 }
 
@@ -44,7 +44,7 @@ void Exchange::gather_node() {
   for_neighbours([&](int k) {
     for (int h = 0; h < nodes_.count(); ++h) {
       const std::size_t theirs = index(nodes_.rank_at(h, k));
-      seal_as(Stage::kUp, part_.shards[theirs], wire_.up[theirs].span());
+      seal_as(FrameRole::kUp, part_.shards[theirs], wire_.up[theirs].span());
       ByteBuffer& in = from_neighbour(h, k);
       in.resize(wire_.up[index(same_local_rank(h))].size());
       m.send.push_back({neighbour(k), wire_.up[theirs].span()});
@@ -52,7 +52,7 @@ void Exchange::gather_node() {
     }
   });
   trade(m);
-  const std::string text = where(Stage::kUp);
+  const std::string text = where(FrameRole::kUp);
   const auto for_all = [&](const auto& body) {
     for (int k = 0; k < nodes_.per_node(); ++k) {
       for (int h = 0; h < nodes_.count() && neighbour(k) != ctx_.rank; ++h) {
@@ -62,11 +62,11 @@ void Exchange::gather_node() {
     }
   };
   for_all([&](const Shard& shard, const Frame& frame, int from) {
-    open_as(Stage::kUp, shard, frame, from, text);
+    open_as(FrameRole::kUp, shard, frame, from, text);
   });
   if (wire_.non_finite) return;
   for_all([&](const Shard& shard, const Frame& frame, int from) {
-    check(Stage::kUp, shard, frame, from, text);
+    check(FrameRole::kUp, shard, frame, from, text);
   });
 }
 
@@ -86,9 +86,9 @@ void Exchange::make_partials() {
         frames.push_back(neighbour(k) == ctx_.rank ? Frame{wire_.up[index(peer)].span()}
                                                    : Frame{from_neighbour(h, k).span()});
       }
-      serve(Stage::kUp, frames, Stage::kPartial, shard, partial.span());
+      serve(FrameRole::kUp, frames, FrameRole::kPartial, shard, partial.span());
     }
-    if (h != here_) seal_as(Stage::kPartial, shard, partial.span());
+    if (h != here_) seal_as(FrameRole::kPartial, shard, partial.span());
   }
 }
 
@@ -102,20 +102,21 @@ void Exchange::trade_partials() {
     m.recv.push_back({same_local_rank(h), scratch_.partial_in[index(h)].span()});
   });
   trade(m);
-  const std::string text = where(Stage::kPartial);
+  const std::string text = where(FrameRole::kPartial);
   for_other_nodes([&](int h) {
-    open_as(Stage::kPartial, mine, {scratch_.partial_in[index(h)].span()}, same_local_rank(h),
+    open_as(FrameRole::kPartial, mine, {scratch_.partial_in[index(h)].span()}, same_local_rank(h),
             text);
   });
   if (wire_.non_finite) return;
   for_other_nodes([&](int h) {
-    check(Stage::kPartial, mine, {scratch_.partial_in[index(h)].span()}, same_local_rank(h), text);
+    check(FrameRole::kPartial, mine, {scratch_.partial_in[index(h)].span()}, same_local_rank(h),
+          text);
   });
 }
 
 void Exchange::spread() {
-  seal_as(Stage::kDown, part_.shards[me_], wire_.down[me_].span());
-  const std::string text = where(Stage::kDown);
+  seal_as(FrameRole::kDown, part_.shards[me_], wire_.down[me_].span());
+  const std::string text = where(FrameRole::kDown);
   Messages between;
   for_other_nodes([&](int h) {
     between.send.push_back({same_local_rank(h), wire_.down[me_].span()});
@@ -143,9 +144,9 @@ void Exchange::spread() {
 
 void Exchange::take_result(int server, const std::string& where) {
   const Shard& shard = part_.shards[index(server)];
-  open_as(Stage::kDown, shard, down(index(server)), server, where);
+  open_as(FrameRole::kDown, shard, down(index(server)), server, where);
   if (wire_.non_finite) return;
-  check(Stage::kDown, shard, down(index(server)), server, where);
+  check(FrameRole::kDown, shard, down(index(server)), server, where);
 }
 
 }  // namespace pride

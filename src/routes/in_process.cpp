@@ -83,8 +83,8 @@ void InProcess::serve_shard(std::size_t shard) const {
     frames.push_back({rank.wire.up[shard].span(), rank.wire.up_body[shard]});
   }
   Wire& out = ranks_[0].wire;
-  serve(shard, Stage::kUp, frames, ranks_[0].ctx.weights, Stage::kDown, out.down[shard].span(),
-        out.down_body[shard]);
+  serve(shard, FrameRole::kUp, frames, ranks_[0].ctx.weights, FrameRole::kDown,
+        out.down[shard].span(), out.down_body[shard]);
 }
 
 void InProcess::serve_nodes(std::size_t shard) const {
@@ -100,15 +100,16 @@ void InProcess::serve_nodes(std::size_t shard) const {
     }
     ByteBuffer& partial = partials[index(node)];
     partial.resize(part_.partial.bytes(part_.shards[shard]));
-    serve(shard, Stage::kUp, up, weights, Stage::kPartial, partial.span(), {});
+    serve(shard, FrameRole::kUp, up, weights, FrameRole::kPartial, partial.span(), {});
     frames.push_back({partial.span()});
   }
-  serve(shard, Stage::kPartial, frames, {}, Stage::kDown, ranks_[0].wire.down[shard].span(), {});
+  serve(shard, FrameRole::kPartial, frames, {}, FrameRole::kDown, ranks_[0].wire.down[shard].span(),
+        {});
 }
 
 // By the shard's server, into the memory of rank 0.
-void InProcess::serve(std::size_t shard, Stage from, std::span<const Frame> frames,
-                      std::span<const int> weights, Stage to, std::span<std::byte> head,
+void InProcess::serve(std::size_t shard, FrameRole from, std::span<const Frame> frames,
+                      std::span<const int> weights, FrameRole to, std::span<std::byte> head,
                       std::span<std::byte> body) const {
   const Rank& rank = ranks_[shard];
   const std::string where = concat(part_.frames(from).name, " frames of bucket ", part_.bucket);
@@ -135,7 +136,8 @@ void InProcess::add(std::size_t chunk) const {
 
 std::optional<NonFinite> InProcess::end(bool all) {
   Wire& from = ranks_[0].wire;
-  if (native()) serve(0, Stage::kUp, {}, {}, Stage::kDown, from.down[0].span(), from.room.span());
+  if (native())
+    serve(0, FrameRole::kUp, {}, {}, FrameRole::kDown, from.down[0].span(), from.room.span());
   count(&PartTraffic::down);
   if (const auto flag = agree()) return flag;
   for (const Rank& rank : std::span(ranks_).subspan(all ? 1 : ranks_.size())) {

@@ -39,8 +39,8 @@ class InProcess {
   std::optional<NonFinite> agree() const;
   void serve_shard(std::size_t shard) const;
   void serve_nodes(std::size_t shard) const;
-  void serve(std::size_t shard, Stage from, std::span<const Frame> frames,
-             std::span<const int> weights, Stage to, std::span<std::byte> head,
+  void serve(std::size_t shard, FrameRole from, std::span<const Frame> frames,
+             std::span<const int> weights, FrameRole to, std::span<std::byte> head,
              std::span<std::byte> body) const;
   void add(std::size_t chunk) const;
   void count(Traffic PartTraffic::*way) const;

@@ -27,9 +27,9 @@ enum class Route {
   kNative,        // no frames: the transport's own sum, served by every rank
 };
 
-// What a frame is on its way: a rank's, for the server; a node's partial result, for the server; or
-// the result.
-enum class Stage : std::uint8_t { kUp, kPartial, kDown };
+// What a frame is: a rank's, for the server; a node's partial result, for the server; or the
+// result.
+enum class FrameRole : std::uint8_t { kUp, kPartial, kDown };
 
 // The integers or floats that a native sum adds.
 enum class Sum : std::uint8_t { kFloat32, kInt8, kInt16, kInt32 };
@@ -49,8 +49,8 @@ struct Part {
   std::span<const Shard> shards;  // one for each rank, or (kOneShot, kNative) one in all
   std::vector<Shard> own;         // shards other than the bucket's
 
-  const FrameKind& frames(Stage stage) const {
-    return stage == Stage::kUp ? up : stage == Stage::kPartial ? partial : down;
+  const FrameKind& frames(FrameRole role) const {
+    return role == FrameRole::kUp ? up : role == FrameRole::kPartial ? partial : down;
   }
 };
 
@@ -97,16 +97,17 @@ struct Protocol {
   // Upper bound of a rank's bytes beyond its parts, for this number of buckets and coordinates, if
   // they depend on data.
   std::function<std::uint64_t(std::size_t n_coords, std::size_t n_buckets)> slack = {};
-  bool replays = false;  // results can be applied without a gradient: apply() reads only results,
-                         // and ranks have in common only parameters and the state's memory()
+  bool replays =
+      false;  // results can be applied without a gradient: apply() reads only results,
+              // and ranks have in common only parameters and the state's shared_buffers()
   // For workers that share one copy of the parameters and of shared state (virtual workers):
   bool same_apply = false;      // apply() changes only these: one call serves all workers
   bool keeps_gradient = false;  // apply() reads the gradient again, or frames lie in it
 };
 
 // All voters' frames for one shard, in the voters' order. For kNative: none.
-struct Ballots {
-  Stage stage;  // kUp, or kPartial: one of each node
+struct VoterFrames {
+  FrameRole role;  // kUp, or kPartial: one of each node
   std::span<const Frame> frames;
   const std::string& where;           // prefix of errors about them
   std::span<const int> weights = {};  // votes of each frame of `up`; empty: 1 each
@@ -121,18 +122,19 @@ struct Ballots {
 
 // Output of a server for a shard.
 struct Reply {
-  Stage stage;                // kDown, or kPartial
+  FrameRole role;             // kDown, or kPartial
   std::span<std::byte> head;  // header included, which the route writes
   std::span<std::byte> body;  // of kNative: the sum
   ByteBuffer& pending;        // the server's next state, until apply() commits it
   std::optional<NonFinite> non_finite = {};
 };
 
-// The server's half of a method: ballots in, result out. Needs no model and no worker's state.
+// The server's half of a method: the voters' frames in, the result out. Needs no model and no
+// worker's state.
 class Server {
  public:
   virtual ~Server() = default;
-  virtual void serve(const Part& part, const Shard& shard, const Ballots& up,
+  virtual void serve(const Part& part, const Shard& shard, const VoterFrames& up,
                      const SharedContext& shared, Reply& reply) const = 0;
 };
 

@@ -45,32 +45,32 @@ std::vector<Frame> Exchange::all_in() const {
 }
 
 // Votes of the sender, or of its node in partial results.
-int Exchange::weight_of(Stage stage, int sender) const {
-  return stage == Stage::kPartial ? votes_of_node(ctx_, nodes_, nodes_.node_of(sender))
-                                  : ctx_.weight_of(sender);
+int Exchange::weight_of(FrameRole role, int sender) const {
+  return role == FrameRole::kPartial ? votes_of_node(ctx_, nodes_, nodes_.node_of(sender))
+                                     : ctx_.weight_of(sender);
 }
 
-FrameHeader Exchange::header(Stage stage, const Shard& shard, int sender) const {
-  return {.codec = part_.frames(stage).codec,
+FrameHeader Exchange::header(FrameRole role, const Shard& shard, int sender) const {
+  return {.codec = part_.frames(role).codec,
           .bucket = static_cast<std::uint32_t>(part_.bucket),
           .rank = static_cast<std::uint16_t>(sender),
-          .weight = static_cast<std::uint16_t>(weight_of(stage, sender)),
+          .weight = static_cast<std::uint16_t>(weight_of(role, sender)),
           .step = static_cast<std::uint64_t>(ctx_.step),
           .n_coords = shard.size(),
           .scalars = ctx_.scalars_digest,
           .non_finite = {}};
 }
 
-void Exchange::seal_as(Stage stage, const Shard& shard, std::span<std::byte> head,
+void Exchange::seal_as(FrameRole role, const Shard& shard, std::span<std::byte> head,
                        std::span<const std::byte> body) const {
-  FrameHeader h = header(stage, shard, ctx_.rank);
+  FrameHeader h = header(role, shard, ctx_.rank);
   h.non_finite = wire_.non_finite;
   seal(h, head, body);
 }
 
-void Exchange::open_as(Stage stage, const Shard& shard, const Frame& frame, int from,
+void Exchange::open_as(FrameRole role, const Shard& shard, const Frame& frame, int from,
                        const std::string& where) {
-  const auto seen = open(frame, header(stage, shard, from), where);
+  const auto seen = open(frame, header(role, shard, from), where);
   if (!seen) return;
   const std::size_t n_tensors = ctx_.unused.size();
   if (seen->tensor >= n_tensors || seen->rank >= ctx_.voters ||
@@ -83,36 +83,36 @@ void Exchange::open_as(Stage stage, const Shard& shard, const Frame& frame, int 
 }
 
 // Checks the payload of a frame whose header is valid.
-void Exchange::check(Stage stage, const Shard& shard, const Frame& frame, int from,
+void Exchange::check(FrameRole role, const Shard& shard, const Frame& frame, int from,
                      const std::string& where) const {
   ReceivedFrame received{frame, shard, from, where};
-  if (stage == Stage::kPartial) {
-    received.most_votes = weight_of(stage, from);
+  if (role == FrameRole::kPartial) {
+    received.most_votes = weight_of(role, from);
   } else {
     received.unused_here = wire_.unused;
     received.weight_here = ctx_.weight_of(ctx_.rank);
   }
-  check_payload(part_.frames(stage), received, stage == Stage::kDown);
+  check_payload(part_.frames(role), received, role == FrameRole::kDown);
 }
 
 // Opens and checks the frames of all other ranks for the shard.
 void Exchange::open_from_all(const Shard& shard) {
-  const std::string text = where(Stage::kUp);
+  const std::string text = where(FrameRole::kUp);
   for (int i = 0; i < ctx_.voters; ++i) {
-    if (i != ctx_.rank) open_as(Stage::kUp, shard, in(index(i)), i, text);
+    if (i != ctx_.rank) open_as(FrameRole::kUp, shard, in(index(i)), i, text);
   }
   for (int i = 0; i < ctx_.voters && !wire_.non_finite; ++i) {
     if (i == ctx_.rank) continue;
-    check(Stage::kUp, shard, in(index(i)), i, text);
+    check(FrameRole::kUp, shard, in(index(i)), i, text);
   }
 }
 
-void Exchange::serve(Stage from, std::span<const Frame> frames, Stage to, const Shard& shard,
-                     std::span<std::byte> head, std::span<std::byte> body) {
+void Exchange::serve(FrameRole from, std::span<const Frame> frames, FrameRole to,
+                     const Shard& shard, std::span<std::byte> head, std::span<std::byte> body) {
   Reply reply{to, head, body, wire_.pending};
-  const std::span<const int> weights = from == Stage::kPartial ? std::span<const int>{}
-                                       : to == Stage::kPartial ? node_weights_
-                                                               : ctx_.weights;
+  const std::span<const int> weights = from == FrameRole::kPartial ? std::span<const int>{}
+                                       : to == FrameRole::kPartial ? node_weights_
+                                                                   : ctx_.weights;
   const auto cells = wire_.cells.span();
   server_.serve(part_, shard,
                 {from,
@@ -133,7 +133,7 @@ void Exchange::sharded() {
   for (int d = 1; d < n; ++d) {
     const int peer = (ctx_.rank + d) % n;
     const std::size_t j = index(peer);
-    seal_as(Stage::kUp, part_.shards[j], wire_.up[j].span(), wire_.up_body[j]);
+    seal_as(FrameRole::kUp, part_.shards[j], wire_.up[j].span(), wire_.up_body[j]);
     scratch_.in[j].resize(wire_.up[me_].size());
     scratch_.in_body[j].resize(part_.up.body_bytes(mine));
     m.send.push_back({peer, wire_.up[j].span()});
@@ -144,10 +144,11 @@ void Exchange::sharded() {
   trade(m);
   open_from_all(mine);
   if (wire_.non_finite) return;
-  serve(Stage::kUp, all_in(), Stage::kDown, mine, wire_.down[me_].span(), wire_.down_body[me_]);
+  serve(FrameRole::kUp, all_in(), FrameRole::kDown, mine, wire_.down[me_].span(),
+        wire_.down_body[me_]);
   if (n == 1) return;
 
-  seal_as(Stage::kDown, mine, wire_.down[me_].span(), wire_.down_body[me_]);
+  seal_as(FrameRole::kDown, mine, wire_.down[me_].span(), wire_.down_body[me_]);
   std::vector<std::span<const std::byte>> result = {wire_.down[me_].span()};
   if (!wire_.down_body[me_].empty()) result.push_back(wire_.down_body[me_]);
   std::vector<Incoming> results;
@@ -158,13 +159,13 @@ void Exchange::sharded() {
     results.push_back({peer, wire_.down_body[index(peer)]});
   }
   comm_.all_gather_v(result, results);
-  const std::string text = where(Stage::kDown);
+  const std::string text = where(FrameRole::kDown);
   for (int j = 0; j < n; ++j) {
-    if (j != ctx_.rank) open_as(Stage::kDown, part_.shards[index(j)], down(index(j)), j, text);
+    if (j != ctx_.rank) open_as(FrameRole::kDown, part_.shards[index(j)], down(index(j)), j, text);
   }
   for (int j = 0; j < n && !wire_.non_finite; ++j) {
     if (j == ctx_.rank) continue;
-    check(Stage::kDown, part_.shards[index(j)], down(index(j)), j, text);
+    check(FrameRole::kDown, part_.shards[index(j)], down(index(j)), j, text);
   }
 }
 
@@ -173,7 +174,7 @@ void Exchange::sharded() {
 void Exchange::one_shot() {
   const Shard& whole = part_.shards[0];
   const std::span<const std::byte> mine = wire_.up[0].span();
-  if (ctx_.voters > 1) seal_as(Stage::kUp, whole, wire_.up[0].span());
+  if (ctx_.voters > 1) seal_as(FrameRole::kUp, whole, wire_.up[0].span());
   if (part_.up.sized) {
     std::vector<Incoming> frames;
     for (int d = 1; d < ctx_.voters; ++d) {
@@ -188,7 +189,8 @@ void Exchange::one_shot() {
   }
   open_from_all(whole);
   if (wire_.non_finite) return;
-  serve(Stage::kUp, all_in(), Stage::kDown, whole, wire_.down[0].span(), wire_.down_body[0]);
+  serve(FrameRole::kUp, all_in(), FrameRole::kDown, whole, wire_.down[0].span(),
+        wire_.down_body[0]);
 }
 
 // Headers first: they hold the lengths of the payloads.
@@ -205,7 +207,7 @@ void Exchange::gather_unsized() {
   comm_.all_gather_v({&header, 1}, headers);
   for (const Incoming& h : headers) {
     ByteBuffer& in = scratch_.in[index(h.from)];
-    in.resize(kHeaderBytes + claimed_payload(h.bytes, most, h.from, where(Stage::kUp)));
+    in.resize(kHeaderBytes + claimed_payload(h.bytes, most, h.from, where(FrameRole::kUp)));
     std::ranges::copy(h.bytes, in.span().begin());
     payloads.push_back({h.from, in.span().subspan(kHeaderBytes)});
     scratch_.in_body[index(h.from)].resize(0);
@@ -233,7 +235,8 @@ void Exchange::native() {
     case Sum::kInt32:
       add(std::int32_t{});
   }
-  serve(Stage::kUp, {}, Stage::kDown, part_.shards[0], wire_.down[0].span(), wire_.room.span());
+  serve(FrameRole::kUp, {}, FrameRole::kDown, part_.shards[0], wire_.down[0].span(),
+        wire_.room.span());
 }
 
 // --- All. ---------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ class Frames : public Method {
     return parts;
   }
   void encode(const Bucket&, const StepContext&, Flight&) override {}
-  void serve(const Part&, const Shard& shard, const Ballots& up, const SharedContext&,
+  void serve(const Part&, const Shard& shard, const VoterFrames& up, const SharedContext&,
              Reply& reply) const override {
     mark_unused_by_all(up.frames, shard, unused_bits(reply.head.data(), shard));
   }
@@ -53,8 +53,8 @@ class Breaking final : public Frames {
   void encode(const Bucket& b, const StepContext&, Flight&) override {
     if (where_ == Where::kEncode && b.index == 1) throw std::runtime_error("out of paper");
   }
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
-             Reply& reply) const override {
+  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+             const SharedContext& shared, Reply& reply) const override {
     // what is found after the bytes have come, as a refused frame is
     if (where_ == Where::kServe && part.bucket == 1) throw CommError("out of paper");
     Frames::serve(part, shard, up, shared, reply);
@@ -135,8 +135,8 @@ TEST_P(BrokenStep, DestructionInTheMiddleReachesAllRanksAtOnce) {
 // Every bucket's exchange waits until the next one has begun, unless it is the last.
 class InPairs final : public Frames {
  public:
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
-             Reply& reply) const override {
+  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+             const SharedContext& shared, Reply& reply) const override {
     const auto index = static_cast<std::size_t>(part.bucket);
     begun_[index].count_down();
     if (index + 1 < kBuckets && index % kLanes == 0) begun_[index + 1].wait();
@@ -263,8 +263,8 @@ class Late final : public Frames, public LocalParameters {
   std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override {
     return shared.step == 0 ? Frames::parts(b, shared) : std::vector<Part>();
   }
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
-             Reply& reply) const override {
+  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+             const SharedContext& shared, Reply& reply) const override {
     go_.wait();
     Frames::serve(part, shard, up, shared, reply);
   }

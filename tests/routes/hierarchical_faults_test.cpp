@@ -186,7 +186,7 @@ TEST(HierarchicalPeers, CannotVoteBeyondTheEndOfATensor) {
     shared.voters = 4;
     shared.groups = std::span(&scalars, 1);
     shared.x = {.flat = ConstFloats(std::as_const(x).span())};
-    methods::SignCounts(shard, {Stage::kPartial, frames, where}, 4, 2)
+    methods::SignCounts(shard, {FrameRole::kPartial, frames, where}, 4, 2)
         .write_vote(shared, tie, vote.span());
     EXPECT_NO_THROW(check_payload(votes, {{vote.span()}, shard, 1, where, unused}, true));
     const VoteView result(std::as_const(vote).span().data(), shard, ternary);

@@ -86,7 +86,7 @@ Outcome mean_of(const std::vector<Floats>& rows, ValueFormat format) {
     const std::vector<char> unused(layout.tensors().size(), 0);
     const StepContext ctx = testing::context(comm, unused);
     const auto sync = sync_of(layout, format);
-    const testing::ServeBy server([&](const Shard& shard, const Ballots& up,
+    const testing::ServeBy server([&](const Shard& shard, const VoterFrames& up,
                                       const SharedContext& shared,
                                       Reply& reply) { sync.serve(shard, up, shared, reply); });
     const Bucket bucket = make_buckets(layout, 1 << 20, world)[0];

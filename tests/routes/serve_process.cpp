@@ -43,16 +43,16 @@ void serve(const testing::ServeCase& c) {
     frames.push_back({copy(c.heads[i], rooms[2 * i]), copy(c.bodies[i], rooms[2 * i + 1])});
   }
   const bool sum = part.route == Route::kNative;
-  const Stage stage = c.partial ? Stage::kPartial : Stage::kDown;
-  const FrameKind& kind = part.frames(stage);
+  const FrameRole role = c.partial ? FrameRole::kPartial : FrameRole::kDown;
+  const FrameKind& kind = part.frames(role);
   ByteBuffer head, body, pending;
   head.resize(kind.bytes ? kind.bytes(shard) : 0);
   body.resize(sum ? c.bodies[0].size() : kind.body_bytes(shard));
   if (sum) copy(c.bodies[0], body), frames.clear();
   const std::string where = "frames of another process";
-  Reply reply{stage, head.span(), body.span(), pending};
-  method->serve(part, shard, {c.from_partial ? Stage::kPartial : Stage::kUp, frames, where}, shared,
-                reply);
+  Reply reply{role, head.span(), body.span(), pending};
+  method->serve(part, shard, {c.from_partial ? FrameRole::kPartial : FrameRole::kUp, frames, where},
+                shared, reply);
   for (const auto bytes :
        {head.span().subspan(std::min(head.size(), kHeaderBytes)), body.span(), pending.span()}) {
     std::cout.write(reinterpret_cast<const char*>(bytes.data()),

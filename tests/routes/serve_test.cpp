@@ -36,14 +36,14 @@ class Witness final : public Server {
   Witness(const Server& server, ServeCase base, std::vector<Served>& seen)
       : server_(server), base_(std::move(base)), seen_(seen) {}
 
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
-             Reply& reply) const override {
+  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+             const SharedContext& shared, Reply& reply) const override {
     Served served{base_, {}, part.route};
     ServeCase& call = served.call;
     call.bucket = part.bucket;
     call.shard = static_cast<int>(&shard - part.shards.data());
-    call.from_partial = up.stage == Stage::kPartial;
-    call.partial = reply.stage == Stage::kPartial;
+    call.from_partial = up.role == FrameRole::kPartial;
+    call.partial = reply.role == FrameRole::kPartial;
     for (const Frame& f : up.frames) {
       call.heads.push_back(text_of(f.head));
       call.bodies.push_back(text_of(f.body));

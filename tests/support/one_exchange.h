@@ -14,9 +14,9 @@ namespace pride::testing {
 // A server that is one function.
 class ServeBy final : public Server {
  public:
-  using Serve = std::function<void(const Shard&, const Ballots&, const SharedContext&, Reply&)>;
+  using Serve = std::function<void(const Shard&, const VoterFrames&, const SharedContext&, Reply&)>;
   explicit ServeBy(Serve serve) : serve_(std::move(serve)) {}
-  void serve(const Part&, const Shard& shard, const Ballots& up, const SharedContext& shared,
+  void serve(const Part&, const Shard& shard, const VoterFrames& up, const SharedContext& shared,
              Reply& reply) const override {
     serve_(shard, up, shared, reply);
   }

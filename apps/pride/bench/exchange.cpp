@@ -69,8 +69,8 @@ class ExchangeOnly final : public Method {
       std::ranges::fill(flight.wire(k).room.span(), std::byte{0});
     }
   }
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const SharedContext& shared,
-             Reply& reply) const override {
+  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+             const SharedContext& shared, Reply& reply) const override {
     method_->serve(part, shard, up, shared, reply);
   }
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View param) override {
