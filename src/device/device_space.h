@@ -26,7 +26,7 @@ class DeviceSpace final : public Space {
   void write_bytes(std::span<const std::byte> from, void* to) override;
 
   void stage_block(std::span<std::byte> block) override;
-  void bring_block(std::span<const std::byte> block) override;
+  void upload_block(std::span<const std::byte> block) override;
   std::size_t scratch_bytes() const noexcept override;
 
   void call(const std::function<void(void* stream)>& body) override;
@@ -45,7 +45,7 @@ class DeviceSpace final : public Space {
   const Copied* block_of(std::span<const std::byte> frame) const;
   void queue(const kernels::Call& call) override;
   void set_bytes(std::span<std::byte> words, std::byte value) override;
-  const std::byte* bring_bytes(std::span<const std::byte> frame) override;
+  const std::byte* upload_bytes(std::span<const std::byte> frame) override;
   std::byte* stage_bytes(std::span<std::byte> frame) override;
   void send_bytes(const void* staged, std::span<std::byte> frame) override;
   void flush();

@@ -128,8 +128,8 @@ void DeviceSpace::stage_block(std::span<std::byte> block) {
   copied_.push_back({block, copy});
 }
 
-void DeviceSpace::bring_block(std::span<const std::byte> block) {
-  const std::byte* const copy = bring_bytes(block);
+void DeviceSpace::upload_block(std::span<const std::byte> block) {
+  const std::byte* const copy = upload_bytes(block);
   // never written: kernels read what was brought
   copied_.push_back(
       {{const_cast<std::byte*>(block.data()), block.size()}, const_cast<std::byte*>(copy)});
@@ -149,7 +149,7 @@ void DeviceSpace::send_bytes(const void* staged, std::span<std::byte> frame) {
   if (std::ranges::none_of(sent_, same)) sent_.push_back(sent);
 }
 
-const std::byte* DeviceSpace::bring_bytes(std::span<const std::byte> frame) {
+const std::byte* DeviceSpace::upload_bytes(std::span<const std::byte> frame) {
   if (frame.empty()) return nullptr;
   if (const Copied* in = block_of(frame)) return in->copy + (frame.data() - in->block.data());
   if (!sent_.empty()) flush();  // the frame may be one of them

@@ -25,7 +25,7 @@ class HostSpace final : public Space {
   void set_bytes(std::span<std::byte> words, std::byte value) override {
     std::ranges::fill(words, value);
   }
-  const std::byte* bring_bytes(std::span<const std::byte> frame) override { return frame.data(); }
+  const std::byte* upload_bytes(std::span<const std::byte> frame) override { return frame.data(); }
   std::byte* stage_bytes(std::span<std::byte> frame) override { return frame.data(); }
   void send_bytes(const void*, std::span<std::byte>) override {}
 

@@ -24,11 +24,12 @@ class Space : public Memory {
 
   // ---- Frames. On the host, kernels work in the frames themselves.
 
-  // Memory of several frames, of which a device has one copy until begin_frames(): stage(), bring()
-  // and watch() then give parts of it. stage_block() begins with 0, and send() and report() of
-  // parts copy the whole block to the host, once. bring_block() begins with what the host has.
+  // Memory of several frames, of which a device has one copy until begin_frames(): stage(),
+  // upload() and watch() then give parts of it. stage_block() begins with 0, and send() and
+  // report() of parts copy the whole block to the host, once. upload_block() begins with what the
+  // host has.
   virtual void stage_block(std::span<std::byte> /*block*/) {}
-  virtual void bring_block(std::span<const std::byte> /*block*/) {}
+  virtual void upload_block(std::span<const std::byte> /*block*/) {}
 
   // A part of a frame for kernels to write, which send() then copies to the frame.
   template <typename T>
@@ -41,8 +42,8 @@ class Space : public Memory {
   }
   // A part of a frame, for kernels to read.
   template <typename T>
-  std::span<const T> bring(std::span<const T> frame) {
-    return {reinterpret_cast<const T*>(bring_bytes(std::as_bytes(frame))), frame.size()};
+  std::span<const T> upload(std::span<const T> frame) {
+    return {reinterpret_cast<const T*>(upload_bytes(std::as_bytes(frame))), frame.size()};
   }
   // The word in which kernels note faults; report() copies it to the host's `word`.
   std::uint32_t* watch(std::uint32_t& word);
@@ -79,7 +80,7 @@ class Space : public Memory {
   using Event = std::uint64_t;
   // Queues the caller's own work on the device's memory. REQUIRES: not the host.
   virtual void call(const std::function<void(void* stream)>& body);
-  // Later calls do not use what stage(), bring() and watch() have returned so far.
+  // Later calls do not use what stage(), upload() and watch() have returned so far.
   virtual void begin_frames() {}
   virtual Event record() { return 0; }
   virtual void wait(Event /*event*/) {}  // from any thread
@@ -90,7 +91,7 @@ class Space : public Memory {
  private:
   virtual void queue(const kernels::Call& /*call*/) {}  // of a device
   virtual void set_bytes(std::span<std::byte> words, std::byte value) = 0;
-  virtual const std::byte* bring_bytes(std::span<const std::byte> frame) = 0;
+  virtual const std::byte* upload_bytes(std::span<const std::byte> frame) = 0;
   virtual std::byte* stage_bytes(std::span<std::byte> frame) = 0;
   virtual void send_bytes(const void* staged, std::span<std::byte> frame) = 0;
 };

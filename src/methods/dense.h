@@ -35,9 +35,9 @@ class DenseMethod : public Method {
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     mean_.encode(b, ctx, flight);
   }
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const override {
-    mean_.serve(part, shard, up, shared, reply);
+    mean_.serve(part, shard, voters, shared, reply);
   }
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
     mean_.apply(b, flight, ctx, rule_, x);

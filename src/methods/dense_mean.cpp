@@ -150,10 +150,10 @@ NonFinite overflow_at(const Shard& shard, std::size_t index) {
 
 // The mean of the shard over all voters; ranks that do not use a tensor count as zero.
 template <typename T>
-void serve_mean(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
+void serve_mean(const Shard& shard, const VoterFrames& voters, const SharedContext& shared,
                 Reply& reply) {
   const std::span<T> mean(reinterpret_cast<T*>(reply.body.data()), shard.size());
-  for (const Run& run : runs_of(shard, up.frames)) {
+  for (const Run& run : runs_of(shard, voters.frames)) {
     const auto out = mean.subspan(64 * run.first_word, 64 * run.n_words);
     if (run.frames.empty()) {
       std::ranges::fill(out, T{});
@@ -162,7 +162,7 @@ void serve_mean(const Shard& shard, const VoterFrames& up, const SharedContext& 
     std::vector<const T*> rows;
     std::vector<int> weights;
     for (const std::size_t i : run.frames) {
-      rows.push_back(numbers<T>(up.frames[i].body).data() + 64 * run.first_word);
+      rows.push_back(numbers<T>(voters.frames[i].body).data() + 64 * run.first_word);
       if (!shared.weights.empty()) weights.push_back(shared.weights[i]);
     }
     const bool equal = weights.empty();
@@ -174,8 +174,8 @@ void serve_mean(const Shard& shard, const VoterFrames& up, const SharedContext& 
     }
     // no frame has the non-finite flag here: refuse one that should have it, else the sum overflows
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      const ReceivedFrame f{up.frames[run.frames[r]], shard, static_cast<int>(run.frames[r]),
-                            up.where};
+      const ReceivedFrame f{voters.frames[run.frames[r]], shard, static_cast<int>(run.frames[r]),
+                            voters.where};
       check_finite<T>(f);
     }
     if (!reply.non_finite) reply.non_finite = overflow_at(shard, 64 * run.first_word + bad);
@@ -269,7 +269,7 @@ void DenseMean::encode_on_device(const Bucket& bucket, const StepContext& ctx, F
 }
 
 // g = mean over ranks
-void DenseMean::serve(const Part& part, const Shard& shard, const VoterFrames& up,
+void DenseMean::serve(const Part& part, const Shard& shard, const VoterFrames& voters,
                       const SharedContext& shared, Reply& reply) const {
   if (part.id == kSum) {
     const std::span sum(reinterpret_cast<float*>(reply.body.data()), shard.size());
@@ -278,9 +278,9 @@ void DenseMean::serve(const Part& part, const Shard& shard, const VoterFrames& u
     if (bad != kernels::kAllFinite) reply.non_finite = overflow_at(shard, bad);
     return;
   }
-  mark_unused_by_all(up.frames, shard, unused_bits(reply.head.data(), shard));
-  if (kind_ == Dense::kOrdered) serve_mean<float>(shard, up, shared, reply);
-  if (kind_ == Dense::kBf16) serve_mean<BFloat16>(shard, up, shared, reply);
+  mark_unused_by_all(voters.frames, shard, unused_bits(reply.head.data(), shard));
+  if (kind_ == Dense::kOrdered) serve_mean<float>(shard, voters, shared, reply);
+  if (kind_ == Dense::kBf16) serve_mean<BFloat16>(shard, voters, shared, reply);
 }
 
 // The means of all shards, whose bodies are contiguous.
@@ -310,7 +310,7 @@ void DenseMean::visit(const Bucket& bucket, const Flight& flight, const VisitBlo
 void DenseMean::apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx,
                       rules::Rule& rule, View x) const {
   space_.begin_frames();
-  const auto mean = space_.bring(means(bucket, flight));
+  const auto mean = space_.upload(means(bucket, flight));
   const DType dtype = kind_ == Dense::kBf16 ? DType::kBFloat16 : DType::kFloat32;
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const auto unused = unused_bits(flight.wire(kFrames).down[j].span().data(), bucket.shards[j]);

@@ -30,7 +30,7 @@ class DenseMean final : public MeanGradient {
   // `central`: for a coordinator, which checks frames before it sums them.
   std::vector<Part> parts(const Bucket& bucket, bool central = false) const;
   void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const;
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const;
   void visit(const Bucket& bucket, const Flight& flight, const VisitBlock& visit) const override;
 

@@ -15,14 +15,14 @@ enum class Tie { kHash, kZero };
 Tie tie_option(const OptionValues& options);
 MethodOption tie_option_info(std::string tied);
 
-// Server: the majority of frames of signs. `matrices`: as in apply_vote().
-void serve_vote(const Shard& shard, const VoterFrames& up, const SharedContext& shared, Tie tie,
-                std::span<std::byte> result, const OrthogonalBlend* matrices = nullptr);
+// Server: the majority of frames of signs. `muon`: as in apply_vote().
+void serve_vote(const Shard& shard, const VoterFrames& voters, const SharedContext& shared, Tie tie,
+                std::span<std::byte> result, const OrthogonalBlend* muon = nullptr);
 
-// Worker: x = (1 - lr wd) x - lr vote; only decay where no rank uses the tensor. `matrices`: their
+// Worker: x = (1 - lr wd) x - lr vote; only decay where no rank uses the tensor. `muon`: their
 // scales multiply lr.
 void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte>& vote,
-                const StepContext& ctx, View x, const OrthogonalBlend* matrices = nullptr);
+                const StepContext& ctx, View x, const OrthogonalBlend* muon = nullptr);
 
 // dlion-vote, dlion-muon and signum-vote.
 class SignVote : public SignMethod {
@@ -32,7 +32,7 @@ class SignVote : public SignMethod {
 
   Protocol protocol(const SharedContext& shared) const override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const override;
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
 

@@ -15,12 +15,12 @@ namespace {
 
 // x = (1 - lr wd) x - lr S / N, with S = 2c - users and c votes for +
 void apply_average(Space& space, const Shard& shard, const CountView<const std::byte>& counts,
-                   const StepContext& ctx, View x, const OrthogonalBlend* matrices) {
-  const auto all_packed = space.bring(counts.packed);
-  const auto all_planes = space.bring(counts.planes);
+                   const StepContext& ctx, View x, const OrthogonalBlend* muon) {
+  const auto all_packed = space.upload(counts.packed);
+  const auto all_planes = space.upload(counts.planes);
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& p = shard.pieces[k];
-    const kernels::Step step = step_of(p, ctx, matrices);
+    const kernels::Step step = step_of(p, ctx, muon);
     const auto part = x.of(p);
     const int users = counts.users[k];
     if (users == 0) {
@@ -58,20 +58,20 @@ class DistributedLionAverage final : public SignMethod {
   }
 
   // S = sum of delta_i
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const override {
-    if (reply.role == FrameRole::kPartial) return count_node(shard, up, shared, reply);
-    SignCounts(shard, up, shared.votes(), node_votes(shared))
+    if (reply.role == FrameRole::kPartial) return count_node(shard, voters, shared, reply);
+    SignCounts(shard, voters, shared.votes(), node_votes(shared))
         .write_counts(form(part.route), reply.head);
   }
 
   void apply(const Bucket&, const Flight& flight, const StepContext& ctx, View x) override {
-    bring_results(flight);
+    upload_results(flight);
     const Part& part = flight.parts[0];
     for (std::size_t j = 0; const Shard& shard : part.shards) {
       const CountView counts(flight.wire(0).down[j++].span().data(), shard, ctx.votes(),
                              form(part.route));
-      apply_average(space_, shard, counts, ctx, x, orthogonal());
+      apply_average(space_, shard, counts, ctx, x, muon());
     }
   }
 

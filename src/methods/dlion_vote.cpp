@@ -13,37 +13,67 @@
 
 namespace pride::methods {
 
+// Worker i: delta_i = sign(beta1 m_i + (1-beta1) g_i);  m_i = beta2 m_i + (1-beta2) g_i
+void SignVote::encode(const Bucket&, const StepContext& ctx, Flight& flight) {
+  encode_signs(ctx, flight);
+  const bool single_voter = ctx.voters == 1 && ctx.weights.empty();
+  if (tie_ == Tie::kZero || single_voter) return;  // no ties to decide
+  copy_tie_bits(space_, flight.parts[0].shards, ctx, muon(), flight.wire(0));
+}
+
+// Server: Delta = sign(sum of delta_i). The sum is a count if ranks have weights, or if nodes have
+// counted first (FrameRole::kPartial).
+void SignVote::serve(const Part&, const Shard& shard, const VoterFrames& voters,
+                     const SharedContext& shared, Reply& reply) const {
+  if (reply.role == FrameRole::kPartial) return count_node(shard, voters, shared, reply);
+  if (voters.role == FrameRole::kUp && voters.weights.empty()) {
+    return serve_vote(shard, voters, shared, tie_, reply.head, muon());
+  }
+  SignCounts(shard, voters, shared.votes(), node_votes(shared))
+      .write_vote(shared, tie_, reply.head, muon());
+}
+
+// All workers: x = (1 - lr wd) x - lr Delta
+void SignVote::apply(const Bucket&, const Flight& flight, const StepContext& ctx, View x) {
+  upload_results(flight);
+  for (std::size_t j = 0; const Shard& shard : flight.parts[0].shards) {
+    const auto* result = flight.wire(0).down[j++].span().data();
+    apply_vote(space_, shard, VoteView(result, shard, tie_ == Tie::kZero), ctx, x, muon());
+  }
+}
+
 // Delta = sign(sum of delta_i)
-void serve_vote(const Shard& shard, const VoterFrames& up, const SharedContext& shared, Tie tie,
-                std::span<std::byte> result, const OrthogonalBlend* matrices) {
+void serve_vote(const Shard& shard, const VoterFrames& voters, const SharedContext& shared, Tie tie,
+                std::span<std::byte> result, const OrthogonalBlend* muon) {
   const VoteView out(result.data(), shard, tie == Tie::kZero);
-  mark_unused_by_all(up.frames, shard, out.unused);
+  mark_unused_by_all(voters.frames, shard, out.unused);
   std::vector<const std::uint64_t*> rows;
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& p = shard.pieces[k];
     rows.clear();
-    for (const Frame& frame : up.frames) {
+    for (const Frame& frame : voters.frames) {
       const SignView view(frame.head.data(), shard);
       if (!bit_at(view.unused, k)) rows.push_back(view.signs.data() + p.first_word);
     }
     const auto positive = words_of(out.positive, p);
     if (tie == Tie::kZero) {
       kernels::vote_ternary(rows, positive, words_of(out.nonzero, p));
-    } else if (up.sees_parameters(shared)) {
-      kernels::vote(rows, ties_of(shared, p, step_scale(matrices, p.tensor), up.cells), positive);
+    } else if (voters.sees_parameters(shared)) {
+      kernels::vote(rows, tie_bits_of(shared, p, step_scale(muon, p.tensor), voters.cells),
+                    positive);
     } else {
-      kernels::vote(rows, ties_of(shared, rows), positive);
+      kernels::vote(rows, tie_bits_of(shared, rows), positive);
     }
   }
 }
 
 // x = (1 - lr wd) x - lr Delta
 void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte>& vote,
-                const StepContext& ctx, View x, const OrthogonalBlend* matrices) {
-  const auto positive = space.bring(vote.positive), nonzero = space.bring(vote.nonzero);
+                const StepContext& ctx, View x, const OrthogonalBlend* muon) {
+  const auto positive = space.upload(vote.positive), nonzero = space.upload(vote.nonzero);
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& p = shard.pieces[k];
-    const kernels::Step step = step_of(p, ctx, matrices);
+    const kernels::Step step = step_of(p, ctx, muon);
     const Floats values = x.of(p);
     if (bit_at(vote.unused, k)) {
       space.run(kernels::ApplyDecay{step.decay, values});
@@ -58,35 +88,6 @@ void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte
 Protocol SignVote::protocol(const SharedContext&) const { return signs_protocol(); }
 
 FrameKind SignVote::result_frames(int, Route) const { return vote_frames(tie_ == Tie::kZero); }
-
-// Worker i: delta_i = sign(beta1 m_i + (1-beta1) g_i);  m_i = beta2 m_i + (1-beta2) g_i
-void SignVote::encode(const Bucket&, const StepContext& ctx, Flight& flight) {
-  encode_signs(ctx, flight);
-  const bool single_voter = ctx.voters == 1 && ctx.weights.empty();
-  if (tie_ == Tie::kZero || single_voter) return;  // no ties to decide
-  send_tie_bits(space_, flight.parts[0].shards, ctx, orthogonal(), flight.wire(0));
-}
-
-// Server: Delta = sign(sum of delta_i). The sum is a count if ranks have weights, or if nodes have
-// counted first (FrameRole::kPartial).
-void SignVote::serve(const Part&, const Shard& shard, const VoterFrames& up,
-                     const SharedContext& shared, Reply& reply) const {
-  if (reply.role == FrameRole::kPartial) return count_node(shard, up, shared, reply);
-  if (up.role == FrameRole::kUp && up.weights.empty()) {
-    return serve_vote(shard, up, shared, tie_, reply.head, orthogonal());
-  }
-  SignCounts(shard, up, shared.votes(), node_votes(shared))
-      .write_vote(shared, tie_, reply.head, orthogonal());
-}
-
-// All workers: x = (1 - lr wd) x - lr Delta
-void SignVote::apply(const Bucket&, const Flight& flight, const StepContext& ctx, View x) {
-  bring_results(flight);
-  for (std::size_t j = 0; const Shard& shard : flight.parts[0].shards) {
-    const auto* result = flight.wire(0).down[j++].span().data();
-    apply_vote(space_, shard, VoteView(result, shard, tie_ == Tie::kZero), ctx, x, orthogonal());
-  }
-}
 
 namespace {
 

@@ -25,7 +25,7 @@ kernels::Blend lion_blend(const StepScalars& s) {
 
 void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad,
                   const StepContext& ctx, BlendOf blend, const Stored& m, Wire& wire,
-                  OrthogonalBlend* matrices) {
+                  OrthogonalBlend* muon) {
   space.begin_frames();
   space.stage_block(wire.up_block.span());
   std::uint32_t* const watched = space.watch(wire.fault_word());
@@ -39,10 +39,10 @@ void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad
         continue;
       }
       const FaultSlot fault{watched, static_cast<std::uint32_t>(p.tensor)};
-      const auto zeros = zeros_of(ctx, p, step_scale(matrices, p.tensor));
-      if (matrices != nullptr && matrices->has(p.tensor)) {
-        matrices->encode(p, zeros, signs, fault);
-        if (ctx.lean) matrices->release(p);
+      const auto zeros = zero_bits_of(ctx, p, step_scale(muon, p.tensor));
+      if (muon != nullptr && muon->has(p.tensor)) {
+        muon->encode(p, zeros, signs, fault);
+        if (ctx.lean) muon->release(p);
       } else {
         space.run(kernels::LionSigns{grad.of(p), blend(ctx.scalars_of(p)), zeros,
                                      m.of(p.begin, p.n()), signs, fault});
@@ -53,8 +53,8 @@ void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad
   space.report(watched, wire.fault_word());
 }
 
-void send_tie_bits(Space& space, std::span<const Shard> shards, const StepContext& ctx,
-                   const OrthogonalBlend* matrices, Wire& wire) {
+void copy_tie_bits(Space& space, std::span<const Shard> shards, const StepContext& ctx,
+                   const OrthogonalBlend* muon, Wire& wire) {
   if (space.is_host() || ctx.central) return;
   const Shard& mine = shards.size() == 1 ? shards[0] : shards[static_cast<std::size_t>(ctx.rank)];
   wire.cells.resize(sizeof(std::uint64_t) * mine.n_words(), *ctx.memory);
@@ -63,7 +63,7 @@ void send_tie_bits(Space& space, std::span<const Shard> shards, const StepContex
   const auto staged = space.stage(words);
   for (const Piece& p : mine.pieces) {
     space.run(
-        kernels::CellBits{cells_of(ctx, p, step_scale(matrices, p.tensor)), words_of(staged, p)});
+        kernels::CellBits{cell_bits_of(ctx, p, step_scale(muon, p.tensor)), words_of(staged, p)});
   }
   space.send(staged, words);
 }

@@ -16,21 +16,21 @@ kernels::Blend lion_blend(const StepScalars& s);
 DType momentum_option(const OptionValues& options);
 MethodOption momentum_option_info();
 
-// A voted step of the tensor, in learning rates. `matrices`: null: none.
-inline float step_scale(const OrthogonalBlend* matrices, std::size_t tensor) {
-  return matrices == nullptr ? 1 : matrices->step_scale(tensor);
+// A voted step of the tensor, in learning rates. `muon`: null: none.
+inline float step_scale(const OrthogonalBlend* muon, std::size_t tensor) {
+  return muon == nullptr ? 1 : muon->step_scale(tensor);
 }
 
 // On a device, for ties: the bits of cells in the shard that this rank serves, as Wire::cells. It
 // is the only one, or that of its rank.
-void send_tie_bits(Space& space, std::span<const Shard> shards, const StepContext& ctx,
-                   const OrthogonalBlend* matrices, Wire& wire);
+void copy_tie_bits(Space& space, std::span<const Shard> shards, const StepContext& ctx,
+                   const OrthogonalBlend* muon, Wire& wire);
 
 // Worker: u = beta1 m + (1-beta1) g;  delta = sign(u);  m = beta2 m + (1-beta2) g. The wire's fault
-// word gets the first tensor with a NaN or Inf. Tensors that `matrices` has use its directions.
+// word gets the first tensor with a NaN or Inf. Tensors that `muon` has use its directions.
 // REQUIRES: frames of signs with their unused bits.
 void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad,
                   const StepContext& ctx, BlendOf blend, const Stored& m, Wire& wire,
-                  OrthogonalBlend* matrices = nullptr);
+                  OrthogonalBlend* muon = nullptr);
 
 }  // namespace pride::methods

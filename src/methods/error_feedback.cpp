@@ -91,14 +91,14 @@ void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight&
 
 // pbar = mean of the rows + e_s;  Delta = C(pbar);  e_s = pbar - Delta where some rank has the
 // tensor
-void ErrorFeedback::serve(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
-                          Reply& reply) const {
+void ErrorFeedback::serve(const Shard& shard, const VoterFrames& voters,
+                          const SharedContext& shared, Reply& reply) const {
   alignas(64) std::array<float, kScaleBlock> room;
   const ScaledSignView out(reply.head.data(), shard);
-  mark_unused_by_all(up.frames, shard, out.unused);
+  mark_unused_by_all(voters.frames, shard, out.unused);
   clear_padding(out.scales);
   std::vector<ScaledSignView<const std::byte>> views;
-  for (const Frame& frame : up.frames) views.emplace_back(frame.head.data(), shard);
+  for (const Frame& frame : voters.frames) views.emplace_back(frame.head.data(), shard);
   const auto old_error = server_error_.span().subspan(shard.begin, shard.size());
   reply.pending.resize(sizeof(float) * shard.size());
   std::ranges::copy(old_error, reply.pending.floats().begin());
@@ -132,8 +132,8 @@ void ErrorFeedback::serve(const Shard& shard, const VoterFrames& up, const Share
 ScaledSignView<const std::byte> ErrorFeedback::brought(const ByteBuffer& frame,
                                                        const Shard& shard) const {
   ScaledSignView view(frame.span().data(), shard);
-  view.signs = space_.bring(view.signs);
-  view.scales = space_.bring(view.scales);
+  view.signs = space_.upload(view.signs);
+  view.scales = space_.upload(view.scales);
   return view;
 }
 
@@ -145,7 +145,7 @@ void ErrorFeedback::apply(const Bucket& bucket, const Flight& flight, const Step
   std::ranges::copy(wire.pending.floats(), server_error_.span().subspan(served.begin).begin());
   space_.begin_frames();
   for (const ByteBuffer* block : {&wire.up_block, &wire.down_block}) {
-    space_.bring_block(block->span());
+    space_.upload_block(block->span());
   }
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const Shard& shard = bucket.shards[j];

@@ -26,7 +26,7 @@ class ErrorFeedback {
 
   std::vector<Part> parts(const Bucket& bucket) const;
   void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const;
-  void serve(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
+  void serve(const Shard& shard, const VoterFrames& voters, const SharedContext& shared,
              Reply& reply) const;
 
   // The method's step for the Delta of a block; on a device for all blocks of a piece at once. m is

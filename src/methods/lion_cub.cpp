@@ -108,9 +108,9 @@ std::vector<Part> LionCub::vote_parts(const Bucket& b, int voters) const {
 
 // --- Worker: levels of the blend, momenta that are due. ------------------------------------------
 
-void LionCub::prepare(const StepContext& ctx, GradientView g, Wire& preliminary) {
+void LionCub::encode_preliminary(const StepContext& ctx, GradientView g, Wire& preliminary) {
   const auto e = e_ ? std::span<const float>(e_->span()) : std::span<const float>();
-  quantiser_.prepare(space_, ctx, g, m_.span(), e, preliminary);
+  quantiser_.encode_preliminary(space_, ctx, g, m_.span(), e, preliminary);
   if (!quantiser_.preliminary()) quantiser_.place_steps(space_, bits_);
 }
 
@@ -128,7 +128,7 @@ void LionCub::encode(const Bucket& b, const StepContext& ctx, Flight& flight) {
   }
   if (tie_ == Tie::kHash) {
     const int votes = flight.find(kSum) != nullptr ? kSum : kVotes;
-    send_tie_bits(space_, flight.part(votes).shards, ctx, nullptr, *flight.find(votes));
+    copy_tie_bits(space_, flight.part(votes).shards, ctx, nullptr, *flight.find(votes));
   }
   if (Wire* momenta = flight.find(kMomenta)) {
     sync_.encode(space_, b, ctx, m_.span(), flight.part(kMomenta), *momenta);
@@ -196,42 +196,42 @@ void LionCub::encode_levels(const Bucket& b, const StepContext& ctx, Flight& fli
 
 // --- Server. -------------------------------------------------------------------------------------
 
-void LionCub::serve(const Part& part, const Shard& shard, const VoterFrames& up,
+void LionCub::serve(const Part& part, const Shard& shard, const VoterFrames& voters,
                     const SharedContext& shared, Reply& reply) const {
   switch (part.id) {
     case kVotes:
       if (part.up.codec == Codec::kSign) {
-        return serve_vote(shard, up, shared, tie_, reply.head);
+        return serve_vote(shard, voters, shared, tie_, reply.head);
       }
-      mark_unused_by_all(up.frames, shard, unused_bits(reply.head.data(), shard));
-      if (part.up.codec == Codec::kLevels) serve_levels(shard, up, shared, reply);
+      mark_unused_by_all(voters.frames, shard, unused_bits(reply.head.data(), shard));
+      if (part.up.codec == Codec::kLevels) serve_levels(shard, voters, shared, reply);
       return;
     case kSum:
-      return serve_sums(shard, up, shared, part.sum, reply);
+      return serve_sums(shard, voters, shared, part.sum, reply);
     case kMomenta:
-      return sync_.serve(shard, up, shared, reply);
+      return sync_.serve(shard, voters, shared, reply);
     default:
-      quantiser_.serve(up, reply);
+      quantiser_.serve(voters, reply);
   }
 }
 
 // Levels of 0 have no bits, so a coordinator has hashes instead.
-kernels::SharedBits LionCub::ties_of_levels(const Piece& p, const VoterFrames& up,
-                                            const SharedContext& shared) const {
-  if (up.sees_parameters(shared)) return ties_of(shared, p, 1, up.cells);
+kernels::SharedBits LionCub::tie_bits_of_levels(const Piece& p, const VoterFrames& voters,
+                                                const SharedContext& shared) const {
+  if (voters.sees_parameters(shared)) return tie_bits_of(shared, p, 1, voters.cells);
   PRIDE_CHECK(shared.central, "bits of ties need the parameters of the step; the server has none");
   return tie_words(shared.seed, shared.step, p.in_whole(p.begin));
 }
 
 // The sign of the exact sum of levels.
-void LionCub::serve_levels(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
-                           Reply& reply) const {
+void LionCub::serve_levels(const Shard& shard, const VoterFrames& voters,
+                           const SharedContext& shared, Reply& reply) const {
   const VoteView out(reply.head.data(), shard, tie_ == Tie::kZero);
   bool good = true;
-  for (const Run& run : runs_of(shard, up.frames)) {
+  for (const Run& run : runs_of(shard, voters.frames)) {
     std::vector<const std::uint64_t*> lines;
     for (const std::size_t i : run.frames) {
-      lines.push_back(LevelView(up.frames[i].head.data(), shard, bits_).lines.data());
+      lines.push_back(LevelView(voters.frames[i].head.data(), shard, bits_).lines.data());
     }
     kernels::LevelRows rows{lines, {shard.n_words(), bits_}, run.first_word};
     if (tie_ == Tie::kZero) {
@@ -242,17 +242,18 @@ void LionCub::serve_levels(const Shard& shard, const VoterFrames& up, const Shar
     for (const Piece& p : shard.pieces) {
       if (p.first_word < run.first_word || p.first_word >= run.first_word + run.n_words) continue;
       rows.first = p.first_word;
-      good &= kernels::vote_levels(rows, ties_of_levels(p, up, shared), words_of(out.positive, p));
+      good &= kernels::vote_levels(rows, tie_bits_of_levels(p, voters, shared),
+                                   words_of(out.positive, p));
     }
   }
-  for (std::size_t i = 0; i < up.frames.size() && !good; ++i) {
-    check_codes({up.frames[i], shard, static_cast<int>(i), up.where}, bits_);
+  for (std::size_t i = 0; i < voters.frames.size() && !good; ++i) {
+    check_codes({voters.frames[i], shard, static_cast<int>(i), voters.where}, bits_);
   }
 }
 
 // The same for integers added by the transport. An overflow or a missing rank is detected only if a
 // sum leaves its range.
-void LionCub::serve_sums(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
+void LionCub::serve_sums(const Shard& shard, const VoterFrames& voters, const SharedContext& shared,
                          Sum type, Reply& reply) const {
   const std::int64_t most = std::int64_t{shared.voters} * kernels::largest_level(bits_);
   std::vector<std::int32_t> sums;
@@ -268,7 +269,7 @@ void LionCub::serve_sums(const Shard& shard, const VoterFrames& up, const Shared
   std::ranges::fill(out.unused, std::uint64_t{0});  // the participation frames have them
   for (const Piece& p : shard.pieces) {
     kernels::vote_sums(std::span(sums).subspan(p.begin - shard.begin, p.n()),
-                       ties_of_levels(p, up, shared), words_of(out.positive, p),
+                       tie_bits_of_levels(p, voters, shared), words_of(out.positive, p),
                        words_of(out.nonzero, p));
   }
 }
@@ -281,7 +282,7 @@ void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ct
   const Wire* sums = flight.find(kSum);
   const Wire& results = sums ? *sums : wire;
   space_.begin_frames();
-  space_.bring_block(results.down_block.span());
+  space_.upload_block(results.down_block.span());
   for (std::size_t j = 0; j < shards.size(); ++j) {
     VoteView vote(results.down[j].span().data(), shards[j], tie_ == Tie::kZero);
     vote.unused = unused_bits(wire.down[j].span().data(), shards[j]);

@@ -18,10 +18,10 @@ class LionCub final : public Method {
 
   Protocol protocol(const SharedContext& shared) const override;
   std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override;
-  void prepare(const StepContext& ctx, GradientView g, Wire& preliminary) override;
+  void encode_preliminary(const StepContext& ctx, GradientView g, Wire& preliminary) override;
   void take_preliminary(const StepContext& ctx, const Wire& preliminary) override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const override;
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
 
@@ -37,12 +37,12 @@ class LionCub final : public Method {
   kernels::LevelLines integers_of(const Bucket& b, const Piece& p, Sum type,
                                   std::span<std::uint64_t> words) const;
   void encode_levels(const Bucket& b, const StepContext& ctx, Flight& flight);
-  void serve_levels(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
+  void serve_levels(const Shard& shard, const VoterFrames& voters, const SharedContext& shared,
                     Reply& reply) const;
-  void serve_sums(const Shard& shard, const VoterFrames& up, const SharedContext& shared, Sum type,
-                  Reply& reply) const;
-  kernels::SharedBits ties_of_levels(const Piece& p, const VoterFrames& up,
-                                     const SharedContext& shared) const;
+  void serve_sums(const Shard& shard, const VoterFrames& voters, const SharedContext& shared,
+                  Sum type, Reply& reply) const;
+  kernels::SharedBits tie_bits_of_levels(const Piece& p, const VoterFrames& voters,
+                                         const SharedContext& shared) const;
 
   Layout layout_;
   Space& space_;

@@ -169,13 +169,13 @@ std::vector<Part> LocalSteps::parts(const Bucket& b, const SharedContext& shared
   return sends(b, shared) ? outer_->parts(b, outer_context(shared)) : std::vector<Part>();
 }
 
-void LocalSteps::serve(const Part& part, const Shard& shard, const VoterFrames& up,
+void LocalSteps::serve(const Part& part, const Shard& shard, const VoterFrames& voters,
                        const SharedContext& shared, Reply& reply) const {
   const auto scalars = outer_scalars(shared.groups);
   SharedContext outer = outer_context(shared);
   outer.groups = scalars;
   if (!shared.x.empty()) outer.x = {.flat = std::as_const(common_).span()};
-  outer_->serve(part, shard, up, outer, reply);
+  outer_->serve(part, shard, voters, outer, reply);
 }
 
 // --- Worker. -------------------------------------------------------------------------------------

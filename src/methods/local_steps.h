@@ -37,7 +37,7 @@ class LocalSteps final : public Method, public LocalParameters {
   std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override;
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const override;
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
 

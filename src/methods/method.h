@@ -81,7 +81,8 @@ class Method : public Server {
   // Worker, with Protocol::whole_gradient, before any bucket is encoded: local arithmetic over the
   // whole gradient. With Protocol::preliminary it also fills that part's frames, and
   // take_preliminary() gets their result.
-  virtual void prepare(const StepContext&, GradientView /*grad*/, Wire& /*preliminary*/) {}
+  virtual void encode_preliminary(const StepContext&, GradientView /*grad*/,
+                                  Wire& /*preliminary*/) {}
   virtual void take_preliminary(const StepContext&, const Wire& /*preliminary*/) {}
 
   // Worker: local work that needs a whole tensor. Called when its gradient is complete, before any

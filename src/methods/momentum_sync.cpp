@@ -118,14 +118,14 @@ void MomentumSync::encode(Space& space, const Bucket& bucket, const StepContext&
   space.report(watched, wire.fault_word());
 }
 
-void MomentumSync::serve(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
+void MomentumSync::serve(const Shard& shard, const VoterFrames& voters, const SharedContext& shared,
                          Reply& reply) const {
   const std::size_t n = shard.size();
-  std::vector<float> theirs(n * up.frames.size());
+  std::vector<float> theirs(n * voters.frames.size());
   std::vector<const float*> rows;
-  for (std::size_t i = 0; i < up.frames.size(); ++i) {
+  for (std::size_t i = 0; i < voters.frames.size(); ++i) {
     const auto row = std::span(theirs).subspan(n * i, n);
-    read_values(up.frames[i].head, format_, row);
+    read_values(voters.frames[i].head, format_, row);
     rows.push_back(row.data());
   }
   const auto mean = std::span(theirs).first(n);
@@ -139,10 +139,10 @@ void MomentumSync::serve(const Shard& shard, const VoterFrames& up, const Shared
 void MomentumSync::apply(Space& space, const Bucket& bucket, const StepContext& ctx,
                          const Part& part, const Wire& wire, std::span<float> m) const {
   const auto ranges = due(bucket, ctx.step);
-  space.bring_block(wire.down_block.span());
+  space.upload_block(wire.down_block.span());
   for (std::size_t j = 0; j < part.shards.size(); ++j) {
     const Shard& shard = part.shards[j];
-    const ValueView view(space.bring(wire.down[j].span()).data(), shard.size(), format_);
+    const ValueView view(space.upload(wire.down[j].span()).data(), shard.size(), format_);
     for_parts(ranges, shard, [&](const Range& r, std::size_t first) {
       read_values(space, view, first, m.subspan(r.begin, r.n()));
     });

@@ -35,7 +35,7 @@ class MomentumSync {
               const Part& part, Wire& wire) const;
 
   // The mean over the ranks, added in rank order and encoded in the format.
-  void serve(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
+  void serve(const Shard& shard, const VoterFrames& voters, const SharedContext& shared,
              Reply& reply) const;
 
   void apply(Space& space, const Bucket& bucket, const StepContext& ctx, const Part& part,

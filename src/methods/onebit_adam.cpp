@@ -45,10 +45,10 @@ class OneBitAdam final : public Method {
     flight.wire(0).room = {};  // frees the floats of the dense steps
     feedback_.encode(b, ctx, flight);
   }
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const override {
-    is_frozen(shared) ? feedback_.serve(shard, up, shared, reply)
-                      : mean_.serve(part, shard, up, shared, reply);
+    is_frozen(shared) ? feedback_.serve(shard, voters, shared, reply)
+                      : mean_.serve(part, shard, voters, shared, reply);
   }
 
   // Before v is frozen: AdamW on the mean gradient. Then m = Delta and

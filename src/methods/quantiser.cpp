@@ -63,8 +63,9 @@ std::optional<Part> Quantiser::preliminary() const {
 }
 
 // Copies the sums of all tensors at once, then adds them in the order of their blocks.
-void Quantiser::prepare(Space& space, const StepContext& ctx, GradientView g,
-                        std::span<const float> m, std::span<const float> e, Wire& preliminary) {
+void Quantiser::encode_preliminary(Space& space, const StepContext& ctx, GradientView g,
+                                   std::span<const float> m, std::span<const float> e,
+                                   Wire& preliminary) {
   space.begin_frames();
   std::size_t n_sums = 0;
   for (const TensorSlot& slot : layout_.tensors()) n_sums += blocks_of(slot.n);
@@ -96,13 +97,13 @@ void Quantiser::prepare(Space& space, const StepContext& ctx, GradientView g,
 }
 
 void Quantiser::place_steps(Space& space, int bits) {
-  // a device has read the last ones: prepare() has waited for it
+  // a device has read the last ones: encode_preliminary() has waited for it
   placed_.resize(scales_.size() * sizeof(float), space);
   std::ranges::transform(scales_, placed_.floats().begin(), [&](float c) {
     return kernels::level_step(size_, c, kernels::largest_level(bits));
   });
   space.begin_frames();
-  space.run(kernels::Copy{space.bring(std::span<const float>(placed_.floats())),
+  space.run(kernels::Copy{space.upload(std::span<const float>(placed_.floats())),
                           std::span(steps_.get(), scales_.size())});
 }
 

@@ -32,13 +32,13 @@ class Quantiser {
 
   // The part that makes scales equal on all ranks, if any, and its server half.
   std::optional<Part> preliminary() const;
-  void serve(const VoterFrames& up, Reply& reply) const { shared_->serve(up, reply); }
+  void serve(const VoterFrames& voters, Reply& reply) const { shared_->serve(voters, reply); }
 
   // Scales of this step, if they are of tensors. `m` and `e` (error feedback; may be
   // empty) are flat. With `shared` they go to `preliminary`, and take_preliminary() gets the common
   // ones.
-  void prepare(Space& space, const StepContext& ctx, GradientView g, std::span<const float> m,
-               std::span<const float> e, Wire& preliminary);
+  void encode_preliminary(Space& space, const StepContext& ctx, GradientView g,
+                          std::span<const float> m, std::span<const float> e, Wire& preliminary);
   void take_preliminary(const Wire& preliminary) { shared_->read(preliminary, scales_); }
 
   struct Buffers {
@@ -48,7 +48,8 @@ class Quantiser {
     std::span<float> e_next;   // quantisation error of this step
   };
 
-  // Copies prepare()'s scales, as sizes of levels of this many bits, to where encode() reads them.
+  // Copies encode_preliminary()'s scales, as sizes of levels of this many bits, to where encode()
+  // reads them.
   void place_steps(Space& space, int bits);
   // u = beta1 m + (1-beta1) g (+ e);  m = beta2 m + (1-beta2) g;  writes the levels of u to
   // `lines`.

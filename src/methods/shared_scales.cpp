@@ -53,12 +53,12 @@ void SharedScales::read(const Wire& wire, std::span<float> scales) const {
   std::ranges::copy(scales_in(wire.down[0].span().data(), n_), scales.begin());
 }
 
-void SharedScales::serve(const VoterFrames& up, Reply& reply) const {
+void SharedScales::serve(const VoterFrames& voters, Reply& reply) const {
   const auto out = scales_in(reply.head.data(), n_);
   for (std::size_t t = 0; t < n_; ++t) {
     double sum = 0, largest = 0;
     int n = 0;
-    for (const Frame& frame : up.frames) {
+    for (const Frame& frame : voters.frames) {
       const double theirs = scales_in(frame.head.data(), n_)[t];
       sum += theirs;
       largest = std::max(largest, theirs);

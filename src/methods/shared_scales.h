@@ -19,7 +19,7 @@ class SharedScales {
 
   // This rank's scales, which are n, finite and not negative; and the common ones.
   void write(std::span<const float> scales, Wire& wire) const;
-  void serve(const VoterFrames& up, Reply& reply) const;
+  void serve(const VoterFrames& voters, Reply& reply) const;
   void read(const Wire& wire, std::span<float> scales) const;
 
  private:

@@ -14,12 +14,12 @@ constexpr std::size_t kPlaneWords = 512;  // words whose planes stay in the L1 c
 
 }  // namespace
 
-SignCounts::SignCounts(const Shard& shard, const VoterFrames& up, int votes, int votes_each)
+SignCounts::SignCounts(const Shard& shard, const VoterFrames& voters, int votes, int votes_each)
     : shard_(shard),
-      up_(up),
-      frames_(up.frames),
-      weights_(up.weights),
-      signs_(up.role == FrameRole::kUp),
+      voters_(voters),
+      frames_(voters.frames),
+      weights_(voters.weights),
+      signs_(voters.role == FrameRole::kUp),
       votes_(votes),
       votes_each_(votes_each),
       n_planes_(static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(votes)))),
@@ -125,10 +125,10 @@ void SignCounts::write_counts(CountForm form, std::span<std::byte> out) const {
 }
 
 // Bits of ties from the shard's word `word` on.
-kernels::SharedBits SignCounts::ties_at(const SharedContext& shared, const Piece& piece,
-                                        std::size_t word, const OrthogonalBlend* matrices) const {
-  if (up_.sees_parameters(shared)) {
-    return ties_of(shared, piece, step_scale(matrices, piece.tensor), up_.cells)
+kernels::SharedBits SignCounts::tie_bits_at(const SharedContext& shared, const Piece& piece,
+                                            std::size_t word, const OrthogonalBlend* muon) const {
+  if (voters_.sees_parameters(shared)) {
+    return tie_bits_of(shared, piece, step_scale(muon, piece.tensor), voters_.cells)
         .from(64 * (word - piece.first_word));
   }
   const auto run = std::ranges::partition_point(
@@ -137,11 +137,11 @@ kernels::SharedBits SignCounts::ties_at(const SharedContext& shared, const Piece
   for (const std::size_t i : run->frames) {
     rows.push_back(SignView(frames_[i].head.data(), shard_).signs.data() + word);
   }
-  return ties_of(shared, rows);
+  return tie_bits_of(shared, rows);
 }
 
 void SignCounts::write_vote(const SharedContext& shared, Tie tie, std::span<std::byte> out,
-                            const OrthogonalBlend* matrices) const {
+                            const OrthogonalBlend* muon) const {
   const VoteView view(out.data(), shard_, tie == Tie::kZero);
   std::ranges::fill(view.unused, std::uint64_t{0});
   std::vector<std::uint64_t> planes(n_planes_ * std::min(kPlaneWords, shard_.n_words()));
@@ -159,7 +159,7 @@ void SignCounts::write_vote(const SharedContext& shared, Tie tie, std::span<std:
                                      view.nonzero.subspan(word, n));
       } else {
         kernels::vote_planes({counts, n_planes_, n}, users_[k],
-                             ties_at(shared, piece, word, matrices), positive);
+                             tie_bits_at(shared, piece, word, muon), positive);
       }
     }
     // a node's counts may have bits beyond the end of the tensor

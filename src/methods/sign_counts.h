@@ -12,12 +12,12 @@ namespace pride::methods {
 // votes; together they have at most `votes`. They must outlive this object.
 class SignCounts {
  public:
-  SignCounts(const Shard& shard, const VoterFrames& up, int votes, int votes_each);
+  SignCounts(const Shard& shard, const VoterFrames& voters, int votes, int votes_each);
 
   // Write frames without the header. The layout of counts is that for the constructor's `votes`.
   void write_counts(CountForm form, std::span<std::byte> out) const;
   void write_vote(const SharedContext& shared, Tie tie, std::span<std::byte> out,
-                  const OrthogonalBlend* matrices = nullptr) const;
+                  const OrthogonalBlend* muon = nullptr) const;
 
  private:
   // Bit planes of words [first, first + n) of the shard, n words each, one plane after the other.
@@ -31,11 +31,11 @@ class SignCounts {
   std::vector<const std::uint64_t*> rows_of(const Run& run, std::size_t bit,
                                             std::size_t begin) const;
 
-  kernels::SharedBits ties_at(const SharedContext& shared, const Piece& piece, std::size_t word,
-                              const OrthogonalBlend* matrices) const;
+  kernels::SharedBits tie_bits_at(const SharedContext& shared, const Piece& piece, std::size_t word,
+                                  const OrthogonalBlend* muon) const;
 
   const Shard& shard_;
-  VoterFrames up_;
+  VoterFrames voters_;
   std::span<const Frame> frames_;
   std::span<const int> weights_;  // of frames of signs; empty: 1
   bool signs_;

@@ -26,9 +26,9 @@ SignMethod::SignMethod(const MethodContext& ctx, BlendOf blend, bool muon)
       nodes_(ctx.nodes),
       m_(state_.add("m", StateKind::kLocal, momentum_option(ctx.options))) {
   if (muon) {
-    matrices_ = std::make_unique<OrthogonalBlend>(ctx, state_, StateKind::kLocal);
-    facts_.matrix_operations = matrices_->operations();
-    facts_.matrices = matrices_->forms();
+    muon_ = std::make_unique<OrthogonalBlend>(ctx, state_, StateKind::kLocal);
+    facts_.matrix_operations = muon_->operations();
+    facts_.matrices = muon_->forms();
   }
   PRIDE_CHECK(choice_ != RouteChoice::kOneShot || !nodes_.hierarchical(), ctx.options.method(),
               ": option route = one-shot is not supported with nodes: the hierarchical route is "
@@ -61,16 +61,16 @@ std::vector<Part> SignMethod::parts(const Bucket& b, const SharedContext& shared
 }
 
 void SignMethod::tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) {
-  if (ctx.is_unused(tensor) || !matrices_ || !matrices_->has(tensor)) return;
+  if (ctx.is_unused(tensor) || !muon_ || !muon_->has(tensor)) return;
   const TensorSlot& slot = layout_.tensors()[tensor];
-  matrices_->blend(tensor, ctx.step, blend_(ctx.scalars_of_group(slot.spec.group)),
-                   grad.of(tensor, slot.offset, slot.offset + slot.n), m_.of(slot.offset, slot.n));
+  muon_->blend(tensor, ctx.step, blend_(ctx.scalars_of_group(slot.spec.group)),
+               grad.of(tensor, slot.offset, slot.offset + slot.n), m_.of(slot.offset, slot.n));
 }
 
-void SignMethod::count_node(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
-                            Reply& reply) const {
+void SignMethod::count_node(const Shard& shard, const VoterFrames& voters,
+                            const SharedContext& shared, Reply& reply) const {
   const int votes = node_votes(shared);
-  SignCounts(shard, up, votes, votes).write_counts(CountForm::kPacked, reply.head);
+  SignCounts(shard, voters, votes, votes).write_counts(CountForm::kPacked, reply.head);
 }
 
 int SignMethod::node_votes(const SharedContext& shared) const {
@@ -79,14 +79,14 @@ int SignMethod::node_votes(const SharedContext& shared) const {
   return most;
 }
 
-void SignMethod::bring_results(const Flight& flight) const {
+void SignMethod::upload_results(const Flight& flight) const {
   space_.begin_frames();
-  space_.bring_block(flight.wire(0).down_block.span());
+  space_.upload_block(flight.wire(0).down_block.span());
 }
 
-kernels::Step step_of(const Piece& p, const StepContext& ctx, const OrthogonalBlend* matrices) {
+kernels::Step step_of(const Piece& p, const StepContext& ctx, const OrthogonalBlend* muon) {
   const StepScalars s = ctx.scalars_of(p);
-  return {s.decay, s.lr * step_scale(matrices, p.tensor)};
+  return {s.decay, s.lr * step_scale(muon, p.tensor)};
 }
 
 kernels::Blend signum_blend(const StepScalars& s) {

@@ -20,7 +20,7 @@ class SignMethod : public Method {
 
   std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override;
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;
-  const OrthogonalBlend* orthogonal() const noexcept { return matrices_.get(); }  // null: none
+  const OrthogonalBlend* muon() const noexcept { return muon_.get(); }  // null: none
 
  protected:
   Protocol signs_protocol(int most_votes = std::numeric_limits<int>::max()) const;
@@ -30,15 +30,15 @@ class SignMethod : public Method {
   // delta = sign(beta1 m + (1-beta1) g);  m = beta2 m + (1-beta2) g
   void encode_signs(const StepContext& ctx, Flight& flight) {
     methods::encode_signs(space_, flight.parts[0].shards, flight.grad, ctx, blend_, m_,
-                          flight.wire(0), matrices_.get());
+                          flight.wire(0), muon_.get());
   }
   // Server: a node's partial counts of its ranks' signs.
-  void count_node(const Shard& shard, const VoterFrames& up, const SharedContext& shared,
+  void count_node(const Shard& shard, const VoterFrames& voters, const SharedContext& shared,
                   Reply& reply) const;
   // The most votes of a node: the partial counts of all nodes have the form for it.
   int node_votes(const SharedContext& shared) const;
   // Worker: the results are in the device's memory.
-  void bring_results(const Flight& flight) const;
+  void upload_results(const Flight& flight) const;
 
   Space& space_;
 
@@ -50,12 +50,12 @@ class SignMethod : public Method {
   RouteChoice choice_;
   std::uint64_t bandwidth_delay_bytes_;
   Nodes nodes_;
-  std::unique_ptr<OrthogonalBlend> matrices_;
+  std::unique_ptr<OrthogonalBlend> muon_;
   Stored m_;
 };
 
 // A step of the tensor by a result of one: learning rate and decay.
-kernels::Step step_of(const Piece& p, const StepContext& ctx, const OrthogonalBlend* matrices);
+kernels::Step step_of(const Piece& p, const StepContext& ctx, const OrthogonalBlend* muon);
 
 // The sign of the new momentum is sent.
 kernels::Blend signum_blend(const StepScalars& s);

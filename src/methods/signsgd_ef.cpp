@@ -38,9 +38,9 @@ class SignSgdErrorFeedback final : public Method {
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     feedback_.encode(b, ctx, flight);
   }
-  void serve(const Part&, const Shard& shard, const VoterFrames& up, const SharedContext& shared,
-             Reply& reply) const override {
-    feedback_.serve(shard, up, shared, reply);
+  void serve(const Part&, const Shard& shard, const VoterFrames& voters,
+             const SharedContext& shared, Reply& reply) const override {
+    feedback_.serve(shard, voters, shared, reply);
   }
   // x = (1 - lr wd) x - Delta
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {

@@ -50,7 +50,7 @@ class SparseMethod : public Method {
   }
 
   // A rank with a bad gradient neither accumulates nor sends: its residual stays finite.
-  void prepare(const StepContext& ctx, GradientView g, Wire&) override {
+  void encode_preliminary(const StepContext& ctx, GradientView g, Wire&) override {
     mask_.assign(layout_.flat_size() / 64, 0);
     non_finite_.reset();
     for (std::size_t t = 0; t < layout_.tensors().size() && !non_finite_; ++t) {
@@ -77,12 +77,12 @@ class SparseMethod : public Method {
   }
 
   // The mean of the entries, added in rank order; coordinates without an entry count as 0.
-  void serve(const Part&, const Shard& shard, const VoterFrames& up, const SharedContext& shared,
-             Reply& reply) const override {
+  void serve(const Part&, const Shard& shard, const VoterFrames& voters,
+             const SharedContext& shared, Reply& reply) const override {
     const std::span mean(reinterpret_cast<float*>(reply.body.data()), shard.size());
     std::ranges::fill(mean, 0.0f);
-    for (std::size_t i = 0; i < up.frames.size(); ++i) {
-      add_sparse({up.frames[i], shard, static_cast<int>(i), up.where}, mean);
+    for (std::size_t i = 0; i < voters.frames.size(); ++i) {
+      add_sparse({voters.frames[i], shard, static_cast<int>(i), voters.where}, mean);
     }
     const float* rows[] = {mean.data()};
     kernels::mean_rows(rows, shared.voters, mean);

@@ -41,7 +41,7 @@ class TernGrad final : public Method {
   }
 
   // s_i = max |clip(g_i)| of each tensor;  s = max over ranks
-  void prepare(const StepContext& ctx, GradientView g, Wire& preliminary) override {
+  void encode_preliminary(const StepContext& ctx, GradientView g, Wire& preliminary) override {
     non_finite_.reset();
     for (std::size_t t = 0; t < scales_.size(); ++t) {
       const TensorSlot& slot = layout_.tensors()[t];
@@ -81,16 +81,16 @@ class TernGrad final : public Method {
   }
 
   // t + 1 is the sum of a code's two bits: the sum over ranks is a count over twice as many rows
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const override {
-    if (part.id == SharedScales::kPart) return shared_.serve(up, reply);
+    if (part.id == SharedScales::kPart) return shared_.serve(voters, reply);
     const SumView down(reply.head.data(), shard, shared.voters);
     std::ranges::fill(reply.head.subspan(kHeaderBytes), std::byte{0});
     std::vector<std::uint64_t> planes;
-    for (const Run& run : runs_of(shard, up.frames)) {
+    for (const Run& run : runs_of(shard, voters.frames)) {
       std::vector<const std::uint64_t*> rows;
       for (const std::size_t i : run.frames) {
-        const TernaryView view(up.frames[i].head.data(), shard);
+        const TernaryView view(voters.frames[i].head.data(), shard);
         rows.push_back(view.plus.data() + run.first_word);
         rows.push_back(view.not_minus.data() + run.first_word);
       }
@@ -101,7 +101,7 @@ class TernGrad final : public Method {
                           down.planes.subspan(p * down.plane_words + run.first_word).begin());
       }
     }
-    count_users(shard, up.frames, down.users);
+    count_users(shard, voters.frames, down.users);
   }
 
   // g = s (sum of t) / N;  m = mu m + g;  x = (1 - lr wd) x - lr m

@@ -73,18 +73,18 @@ class TurnMuon final : public SignVote {
     exchange.groups = scalars;
     SignVote::encode(b, exchange, whole);
     flight.wires[1] = std::move(whole.wires[0]);
-    send_tie_bits(space_, flight.parts[0].shards, exchange, orthogonal(), flight.wires[0]);
+    copy_tie_bits(space_, flight.parts[0].shards, exchange, muon(), flight.wires[0]);
     flight.pack = [this, step = ctx.step](Flight& encoded) { pack(step, encoded); };
   }
 
   // A vote on all coordinates: every rank's bit is 0 for a coordinate that does not have its turn.
-  void serve(const Part&, const Shard& shard, const VoterFrames& up, const SharedContext& shared,
-             Reply& reply) const override {
+  void serve(const Part&, const Shard& shard, const VoterFrames& voters,
+             const SharedContext& shared, Reply& reply) const override {
     const FrameKind signs = sign_frames(), vote = vote_frames(false);
-    std::vector<ByteBuffer> frames(up.frames.size());
+    std::vector<ByteBuffer> frames(voters.frames.size());
     std::vector<Frame> views;
     for (std::size_t i = 0; i < frames.size(); ++i) {
-      const TurnView sent(up.frames[i].head.data(), shard, turns_);
+      const TurnView sent(voters.frames[i].head.data(), shard, turns_);
       const SignView all(room_for(frames[i], signs, shard).data(), shard);
       std::ranges::copy(sent.unused, all.unused.begin());
       turns_.unpack(shard, sent.packed, shared.step, all.signs);
@@ -96,12 +96,13 @@ class TurnMuon final : public SignVote {
     SharedContext exchange = shared;
     exchange.step = shared.step / turns_.n();
     exchange.groups = scalars;
-    const VoterFrames frames_of_all{FrameRole::kUp, views, up.where, up.weights, up.cells};
-    if (up.weights.empty()) {
-      serve_vote(shard, frames_of_all, exchange, Tie::kHash, head, orthogonal());
+    const VoterFrames frames_of_all{FrameRole::kUp, views, voters.where, voters.weights,
+                                    voters.cells};
+    if (voters.weights.empty()) {
+      serve_vote(shard, frames_of_all, exchange, Tie::kHash, head, muon());
     } else {
       SignCounts(shard, frames_of_all, shared.votes(), 1)
-          .write_vote(exchange, Tie::kHash, head, orthogonal());
+          .write_vote(exchange, Tie::kHash, head, muon());
     }
     const VoteView all(head.data(), shard, false);
     const TurnView out(reply.head.data(), shard, turns_);
@@ -149,7 +150,7 @@ class TurnMuon final : public SignVote {
     whole.parts = SignVote::parts(b, ctx);
     (whole.parts[0].*other).bytes = nullptr;
     whole.wires.push_back(std::move(wire));
-    pride::prepare(whole.parts[0], ctx, whole.wires[0]);
+    size_frames(whole.parts[0], ctx, whole.wires[0]);
     return whole;
   }
   // The scalars of a coordinate's turn.

@@ -25,7 +25,7 @@ float cells_per_unit(float step) {
 
 }  // namespace
 
-kernels::SharedBits cells_of(const SharedContext& shared, const Piece& piece, float scale) {
+kernels::SharedBits cell_bits_of(const SharedContext& shared, const Piece& piece, float scale) {
   PRIDE_CHECK(!shared.x.empty() && static_cast<std::size_t>(piece.group) < shared.groups.size(),
               "bits of zeros and ties need the parameters of the step and the rate of group ",
               piece.group, "; the server has ", shared.x.empty() ? "no" : "some",
@@ -36,17 +36,17 @@ kernels::SharedBits cells_of(const SharedContext& shared, const Piece& piece, fl
   return bits;
 }
 
-kernels::SharedBits zeros_of(const StepContext& ctx, const Piece& piece, float scale) {
-  kernels::SharedBits bits = cells_of(ctx, piece, scale);
+kernels::SharedBits zero_bits_of(const StepContext& ctx, const Piece& piece, float scale) {
+  kernels::SharedBits bits = cell_bits_of(ctx, piece, scale);
   bits.flip = (ctx.rank + ctx.step / 2) % 2 != 0 ? kAll : 0;
   return bits;
 }
 
-kernels::SharedBits ties_of(const SharedContext& shared, const Piece& piece, float scale,
-                            std::span<const std::uint64_t> cells) {
+kernels::SharedBits tie_bits_of(const SharedContext& shared, const Piece& piece, float scale,
+                                std::span<const std::uint64_t> cells) {
   kernels::SharedBits bits;
   if (cells.empty()) {
-    bits = cells_of(shared, piece, scale);
+    bits = cell_bits_of(shared, piece, scale);
   } else {
     bits.row = cells.data() + piece.first_word;
   }
@@ -54,8 +54,8 @@ kernels::SharedBits ties_of(const SharedContext& shared, const Piece& piece, flo
   return bits;
 }
 
-kernels::SharedBits ties_of(const SharedContext& shared,
-                            std::span<const std::uint64_t* const> rows) {
+kernels::SharedBits tie_bits_of(const SharedContext& shared,
+                                std::span<const std::uint64_t* const> rows) {
   PRIDE_CHECK(shared.central, "bits of ties need the parameters of the step; the server has none");
   kernels::SharedBits bits;
   if (!rows.empty()) bits.row = rows[static_cast<std::size_t>(shared.step) % rows.size()];

@@ -9,10 +9,10 @@
 
 namespace pride {
 
-void BucketStep::prepare(const StepContext& ctx, GradientView grads,
-                         const std::optional<Part>& part) {
-  if (part) pride::prepare(*part, ctx, preliminary_);
-  method_.prepare(ctx, grads, preliminary_);
+void BucketStep::encode_preliminary(const StepContext& ctx, GradientView grads,
+                                    const std::optional<Part>& part) {
+  if (part) size_frames(*part, ctx, preliminary_);
+  method_.encode_preliminary(ctx, grads, preliminary_);
 }
 
 void BucketStep::encode(std::size_t bucket, const StepContext& ctx, GradientView grads,
@@ -23,13 +23,13 @@ void BucketStep::encode(std::size_t bucket, const StepContext& ctx, GradientView
   flight.parts = method_.parts(buckets_[bucket], ctx);
   flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-    pride::prepare(flight.parts[k], lasting != nullptr ? *lasting : ctx, flight.wires[k]);
+    size_frames(flight.parts[k], lasting != nullptr ? *lasting : ctx, flight.wires[k]);
   }
   method_.encode(buckets_[bucket], ctx, flight);
   flight.encoded = space_.record();
 }
 
-void BucketStep::complete(const StepContext& ctx, Flight& flight) const {
+void BucketStep::finish_frames(const StepContext& ctx, Flight& flight) const {
   if (flight.parts.empty()) return;
   space_.wait(flight.encoded);
   for (std::size_t k = 0; k < flight.parts.size() && !space_.is_host(); ++k) {

@@ -23,7 +23,8 @@ class BucketStep {
   // With Protocol::whole_gradient, before the first encode(): fills preliminary() with the frames
   // of `part` (Protocol::preliminary), if there is one. take_preliminary() then takes their result
   // from there.
-  void prepare(const StepContext& ctx, GradientView grads, const std::optional<Part>& part);
+  void encode_preliminary(const StepContext& ctx, GradientView grads,
+                          const std::optional<Part>& part);
   void take_preliminary(const StepContext& ctx) const {
     method_.take_preliminary(ctx, preliminary_);
   }
@@ -35,7 +36,7 @@ class BucketStep {
               const StepContext* lasting = nullptr) const;
   // On the thread that exchanges the bucket, before it does: waits until its frames are complete,
   // then sets the non-finite flags that kernels found.
-  void complete(const StepContext& ctx, Flight& flight) const;
+  void finish_frames(const StepContext& ctx, Flight& flight) const;
   // For results that come without encode(): the flight's parts, and memory for their results.
   void make_room(std::size_t bucket, const StepContext& ctx, Flight& flight) const;
 

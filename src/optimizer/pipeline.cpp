@@ -136,7 +136,7 @@ std::optional<NonFinite> Pipeline::run_step() {
     SectionStep& step = steps_[i];
     if (!step.protocol.whole_gradient) continue;
     const Stopwatch watch(timing_.encode_s);
-    step.buckets.prepare(step.ctx, step.grads, step.protocol.preliminary);
+    step.buckets.encode_preliminary(step.ctx, step.grads, step.protocol.preliminary);
     if (!step.protocol.preliminary) continue;
     // nothing is encoded yet, so the threads have nothing to do and their communicators are free
     Lane& lane = lanes_.front();
@@ -229,7 +229,7 @@ void Pipeline::exchange(Lane& lane, std::size_t bucket) {
   reporting(
       [&] {
         const Traffic before = lane.comm->traffic();
-        step.buckets.complete(ctx, flight);
+        step.buckets.finish_frames(ctx, flight);
         for (std::size_t k = 0; k < flight.parts.size() && !flight.non_finite; ++k) {
           pride::exchange(*lane.comm, *step.method, flight.parts[k], ctx, nodes_, lane.scratch,
                           flight.wires[k]);

@@ -159,7 +159,8 @@ std::optional<NonFinite> RunWorker::Impl::encode(StepTimes& times) {
     for (std::size_t t = step.unused.size(); t-- > 0;) {
       if (step.unused[t] == 0) step.method->tensor_ready(t, step.ctx, step.grads);
     }
-    if (step.protocol.whole_gradient) step.buckets.prepare(step.ctx, step.grads, std::nullopt);
+    if (step.protocol.whole_gradient)
+      step.buckets.encode_preliminary(step.ctx, step.grads, std::nullopt);
   }
   const auto& order = sections.by_bucket();
   for (std::size_t b = 0; b < flights.size(); ++b) {
@@ -168,7 +169,7 @@ std::optional<NonFinite> RunWorker::Impl::encode(StepTimes& times) {
   }
   for (std::size_t b = 0; b < flights.size(); ++b) {
     const SectionStep& step = steps[order[b].section];
-    step.buckets.complete(step.ctx, flights[b]);
+    step.buckets.finish_frames(step.ctx, flights[b]);
     for (std::size_t k = 0; k < flights[b].parts.size(); ++k) step.take_flag(flights[b], k);
     if (flights[b].non_finite) return flights[b].non_finite;
   }

@@ -39,7 +39,8 @@ void VirtualWorkers::Impl::hand_over(std::size_t worker) {
       if (step.unused[t] == 0) step.method->tensor_ready(t, step.ctx, step.grads);
     }
     if (shares) continue;
-    if (step.protocol.whole_gradient) step.buckets.prepare(step.ctx, step.grads, std::nullopt);
+    if (step.protocol.whole_gradient)
+      step.buckets.encode_preliminary(step.ctx, step.grads, std::nullopt);
     encode(worker, s);
     for (std::size_t b = 0; b < step.buckets.size(); ++b) {  // local steps
       const Flight& flight = flight_of(worker, s, b);
@@ -118,7 +119,7 @@ void VirtualWorkers::Impl::share(std::size_t section) {
   const auto& part = workers.front()[section].protocol.preliminary;
   for_workers([&](std::size_t w) {
     SectionStep& step = workers[w][section];
-    step.buckets.prepare(step.ctx, step.grads, part);
+    step.buckets.encode_preliminary(step.ctx, step.grads, part);
   });
   InProcess all(
       *part,
@@ -139,7 +140,7 @@ std::optional<NonFinite> VirtualWorkers::Impl::exchange() {
   for_workers([&](std::size_t w) {
     for (const auto& [section, bucket] : sections.by_bucket()) {
       const SectionStep& step = workers[w][section];
-      step.buckets.complete(step.ctx, flight_of(w, section, bucket));
+      step.buckets.finish_frames(step.ctx, flight_of(w, section, bucket));
     }
   });
   std::size_t k = 0;

@@ -89,9 +89,9 @@ struct Protocol {
   // Above 0: a step's results are used this many steps later, in LocalParameters::arrive() or
   // drop() instead of apply(). The same in every step.
   std::int64_t delay = 0;
-  bool whole_gradient = false;  // prepare() comes when all gradients are complete, before any
-                                // bucket is encoded
-  std::optional<Part> preliminary = {};  // exchange of prepare()
+  bool whole_gradient = false;  // encode_preliminary() comes when all gradients are complete,
+                                // before any bucket is encoded
+  std::optional<Part> preliminary = {};  // exchange of encode_preliminary()
   bool hierarchical = false;             // the hierarchical route may be used
   int most_votes = 0;                    // largest sum of vote weights; 0: ranks have equal weights
   // Upper bound of a rank's bytes beyond its parts, for this number of buckets and coordinates, if
@@ -110,7 +110,7 @@ struct VoterFrames {
   FrameRole role;  // kUp, or kPartial: one of each node
   std::span<const Frame> frames;
   const std::string& where;           // prefix of errors about them
-  std::span<const int> weights = {};  // votes of each frame of `up`; empty: 1 each
+  std::span<const int> weights = {};  // votes of each frame; empty: 1 each
   // The cells' bits of the shard's words, if the parameters are on a device (Wire::cells).
   std::span<const std::uint64_t> cells = {};
 

@@ -266,7 +266,7 @@ void allocate(std::span<const Buffer> buffers, Memory& memory, ByteBuffer& block
 
 }  // namespace
 
-void prepare(const Part& part, const StepContext& ctx, Wire& wire) {
+void size_frames(const Part& part, const StepContext& ctx, Wire& wire) {
   const std::size_t n = part.shards.size();
   wire.up.resize(n);
   wire.down.resize(n);

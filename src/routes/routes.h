@@ -20,7 +20,7 @@ struct Scratch {
 };
 
 // Sizes the frames of the part, and sets the unused bits of this rank.
-void prepare(const Part& part, const StepContext& ctx, Wire& wire);
+void size_frames(const Part& part, const StepContext& ctx, Wire& wire);
 
 // Sets the bits of wire.unused in all frames that have them. wire.unused must not change for these
 // tensors until the exchange is over.

@@ -38,9 +38,9 @@ class Frames : public Method {
     return parts;
   }
   void encode(const Bucket&, const StepContext&, Flight&) override {}
-  void serve(const Part&, const Shard& shard, const VoterFrames& up, const SharedContext&,
+  void serve(const Part&, const Shard& shard, const VoterFrames& voters, const SharedContext&,
              Reply& reply) const override {
-    mark_unused_by_all(up.frames, shard, unused_bits(reply.head.data(), shard));
+    mark_unused_by_all(voters.frames, shard, unused_bits(reply.head.data(), shard));
   }
   void apply(const Bucket&, const Flight&, const StepContext&, View) override {}
 };
@@ -53,11 +53,11 @@ class Breaking final : public Frames {
   void encode(const Bucket& b, const StepContext&, Flight&) override {
     if (where_ == Where::kEncode && b.index == 1) throw std::runtime_error("out of paper");
   }
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const override {
     // what is found after the bytes have come, as a refused frame is
     if (where_ == Where::kServe && part.bucket == 1) throw CommError("out of paper");
-    Frames::serve(part, shard, up, shared, reply);
+    Frames::serve(part, shard, voters, shared, reply);
   }
 
  private:
@@ -135,14 +135,14 @@ TEST_P(BrokenStep, DestructionInTheMiddleReachesAllRanksAtOnce) {
 // Every bucket's exchange waits until the next one has begun, unless it is the last.
 class InPairs final : public Frames {
  public:
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const override {
     const auto index = static_cast<std::size_t>(part.bucket);
     begun_[index].count_down();
     if (index + 1 < kBuckets && index % kLanes == 0) begun_[index + 1].wait();
     if (index == 0) first_thread_ = std::this_thread::get_id();
     if (index == 2) third_thread_ = std::this_thread::get_id();
-    Frames::serve(part, shard, up, shared, reply);
+    Frames::serve(part, shard, voters, shared, reply);
   }
   void apply(const Bucket& b, const Flight&, const StepContext&, View) override {
     order_.push_back(b.index);
@@ -263,10 +263,10 @@ class Late final : public Frames, public LocalParameters {
   std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override {
     return shared.step == 0 ? Frames::parts(b, shared) : std::vector<Part>();
   }
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const override {
     go_.wait();
-    Frames::serve(part, shard, up, shared, reply);
+    Frames::serve(part, shard, voters, shared, reply);
   }
   void apply(const Bucket&, const Flight&, const StepContext& ctx, View) override {
     log_ += concat("apply ", ctx.step, "; ");

@@ -86,15 +86,15 @@ Outcome mean_of(const std::vector<Floats>& rows, ValueFormat format) {
     const std::vector<char> unused(layout.tensors().size(), 0);
     const StepContext ctx = testing::context(comm, unused);
     const auto sync = sync_of(layout, format);
-    const testing::ServeBy server([&](const Shard& shard, const VoterFrames& up,
+    const testing::ServeBy server([&](const Shard& shard, const VoterFrames& voters,
                                       const SharedContext& shared,
-                                      Reply& reply) { sync.serve(shard, up, shared, reply); });
+                                      Reply& reply) { sync.serve(shard, voters, shared, reply); });
     const Bucket bucket = make_buckets(layout, 1 << 20, world)[0];
     const auto part = sync.part(bucket, ctx);
     ASSERT_TRUE(part.has_value());
     Scratch scratch;
     Wire wire;
-    prepare(*part, ctx, wire);
+    size_frames(*part, ctx, wire);
     sync.encode(Space::host(), bucket, ctx, out.values[r], *part, wire);
     if (wire.fault_word() != Wire::kNoTensor) {
       wire.non_finite = NonFinite{comm.rank(), wire.fault_word()};

@@ -36,15 +36,15 @@ class Witness final : public Server {
   Witness(const Server& server, ServeCase base, std::vector<Served>& seen)
       : server_(server), base_(std::move(base)), seen_(seen) {}
 
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const override {
     Served served{base_, {}, part.route};
     ServeCase& call = served.call;
     call.bucket = part.bucket;
     call.shard = static_cast<int>(&shard - part.shards.data());
-    call.from_partial = up.role == FrameRole::kPartial;
+    call.from_partial = voters.role == FrameRole::kPartial;
     call.partial = reply.role == FrameRole::kPartial;
-    for (const Frame& f : up.frames) {
+    for (const Frame& f : voters.frames) {
       call.heads.push_back(text_of(f.head));
       call.bodies.push_back(text_of(f.body));
     }
@@ -52,7 +52,7 @@ class Witness final : public Server {
       call.heads = {""};
       call.bodies = {text_of(reply.body)};
     }
-    server_.serve(part, shard, up, shared, reply);
+    server_.serve(part, shard, voters, shared, reply);
     served.result = text_of(reply.head.subspan(std::min(reply.head.size(), kHeaderBytes))) +
                     text_of(reply.body) + text_of(reply.pending.span());
     seen_.push_back(std::move(served));
@@ -95,8 +95,8 @@ void step_of(Communicator& comm, const ServeCase& base, std::vector<Served>& see
   Scratch scratch;
   if (const Protocol protocol = method->protocol(ctx); protocol.whole_gradient) {
     Wire before;
-    if (protocol.preliminary) prepare(*protocol.preliminary, ctx, before);
-    method->prepare(ctx, grad, before);
+    if (protocol.preliminary) size_frames(*protocol.preliminary, ctx, before);
+    method->encode_preliminary(ctx, grad, before);
     if (protocol.preliminary) {
       exchange(comm, *method, *protocol.preliminary, ctx, {}, scratch, before);
       method->take_preliminary(ctx, before);
@@ -110,7 +110,7 @@ void step_of(Communicator& comm, const ServeCase& base, std::vector<Served>& see
     flight.parts = method->parts(bucket, ctx);
     flight.wires.resize(flight.parts.size());
     for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-      prepare(flight.parts[k], ctx, flight.wires[k]);
+      size_frames(flight.parts[k], ctx, flight.wires[k]);
     }
     method->encode(bucket, ctx, flight);
     if (flight.pack) flight.pack(flight);

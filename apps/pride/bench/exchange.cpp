@@ -51,8 +51,8 @@ class ExchangeOnly final : public Method {
   std::vector<Part> parts(const Bucket& b, const SharedContext& shared) const override {
     return method_->parts(b, shared);
   }
-  void prepare(const StepContext& ctx, GradientView grad, Wire& preliminary) override {
-    method_->prepare(ctx, grad, preliminary);
+  void encode_preliminary(const StepContext& ctx, GradientView grad, Wire& preliminary) override {
+    method_->encode_preliminary(ctx, grad, preliminary);
   }
   void take_preliminary(const StepContext& ctx, const Wire& preliminary) override {
     method_->take_preliminary(ctx, preliminary);
@@ -69,9 +69,9 @@ class ExchangeOnly final : public Method {
       std::ranges::fill(flight.wire(k).room.span(), std::byte{0});
     }
   }
-  void serve(const Part& part, const Shard& shard, const VoterFrames& up,
+  void serve(const Part& part, const Shard& shard, const VoterFrames& voters,
              const SharedContext& shared, Reply& reply) const override {
-    method_->serve(part, shard, up, shared, reply);
+    method_->serve(part, shard, voters, shared, reply);
   }
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View param) override {
     if (!only_exchange_) method_->apply(b, flight, ctx, param);

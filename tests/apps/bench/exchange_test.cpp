@@ -47,7 +47,7 @@ MethodBench briefly(std::vector<std::string> methods, std::vector<std::size_t> s
 }
 
 // The cells of a run on `world` threads, on rank 0.
-std::vector<ExchangeCell> cells_of(int world, const MethodBench& settings, Fault fault = {}) {
+std::vector<ExchangeCell> cell_bits_of(int world, const MethodBench& settings, Fault fault = {}) {
   std::vector<ExchangeCell> cells;
   run_world(world, [&](Communicator& comm) {
     // the fault is rank 1's
@@ -64,7 +64,7 @@ std::vector<ExchangeCell> cells_of(int world, const MethodBench& settings, Fault
 TEST(ExchangeBench, CountsTheBytesOfTheMethodAndFindsTheResultRight) {
   for (const int world : {1, 4}) {
     const MethodBench settings = briefly(method_names(), {1000, 20'000});
-    const auto cells = cells_of(world, settings);
+    const auto cells = cell_bits_of(world, settings);
     ASSERT_EQ(cells.size(), 2 * (settings.methods.size() + 3));
     for (const ExchangeCell& cell : cells) {
       EXPECT_EQ(cell.wrong_ranks, 0) << cell.name << ", N = " << world;
@@ -94,7 +94,7 @@ TEST(ExchangeBench, ExchangesUnequalBucketsWithAndWithoutThreads) {
     MethodBench settings = briefly(method_names(), {5000});
     settings.bucket_coords = 1024;
     settings.exchange_threads = threads;
-    for (const ExchangeCell& cell : cells_of(2, settings)) {
+    for (const ExchangeCell& cell : cell_bits_of(2, settings)) {
       EXPECT_EQ(cell.wrong_ranks, 0) << cell.name << ", " << threads << " threads";
     }
   }
@@ -103,7 +103,7 @@ TEST(ExchangeBench, ExchangesUnequalBucketsWithAndWithoutThreads) {
 TEST(ExchangeBench, CountsWrongResults) {
   // the first two sends of the transport's own sum are sizes; then a bit of an addend changes
   const Fault fault{.kind = Fault::Kind::kCorrupt, .at_send = 2, .byte = 402};
-  const auto cells = cells_of(3, briefly({}, {1000}), fault);
+  const auto cells = cell_bits_of(3, briefly({}, {1000}), fault);
   ASSERT_EQ(cells.size(), 3u);
   EXPECT_GT(cells[0].wrong_ranks, 0);
   EXPECT_EQ(cells[1].wrong_ranks, 0);
@@ -114,7 +114,7 @@ TEST(ExchangeBench, TakesOptionsOfOneMethod) {
   const MethodBench settings = briefly(
       {"lion", "lion:dense=bf16", "lion:dense=native", "dlion-avg:counts=planes"}, {70'000});
   for (const int world : {1, 3, 4}) {
-    const auto cells = cells_of(world, settings);
+    const auto cells = cell_bits_of(world, settings);
     ASSERT_EQ(cells.size(), 7u);
     for (const ExchangeCell& cell : cells) EXPECT_EQ(cell.wrong_ranks, 0) << cell.name;
     EXPECT_EQ(cells[1].name, "lion:dense=bf16");
@@ -130,7 +130,7 @@ TEST(ExchangeBench, TakesOptionsOfOneMethod) {
   MethodBench both = settings;
   both.methods = {"lion", "lion:dense=ordered"};
   both.method_options = {"dense=bf16"};
-  const auto cells = cells_of(2, both);
+  const auto cells = cell_bits_of(2, both);
   EXPECT_NEAR(cells[0].bytes / cells[1].bytes, 0.5, 0.02);
 }
 
@@ -246,12 +246,12 @@ TEST(ExchangeBench, HasTheRouteOfBuckets) {
       briefly({"lion", "dlion-vote:route=sharded", "dlion-vote:route=one-shot",
                "dlion-vote:bandwidth_delay_bytes=0", "dlion-vote:bandwidth_delay_bytes=1000000"},
               {20'000});
-  auto cells = cells_of(4, settings);
+  auto cells = cell_bits_of(4, settings);
   const char* const routes[] = {"sharded", "sharded", "one-shot", "sharded", "one-shot"};
   for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(cells[i].route, routes[i]) << cells[i].name;
   settings.nodes = Nodes::of_size(4, 2);
   settings.methods = {"dlion-vote"};
-  EXPECT_EQ(cells_of(4, settings)[0].route, "hierarchical");
+  EXPECT_EQ(cell_bits_of(4, settings)[0].route, "hierarchical");
 }
 
 // Exceptions of three ranks; rank 2 has `other`.

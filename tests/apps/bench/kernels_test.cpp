@@ -18,9 +18,9 @@ namespace {
 
 constexpr const char* kPlain = "SCALAR";
 
-std::vector<KernelCell> cells_of(std::span<const KernelRow> rows,
-                                 const std::vector<std::size_t>& sizes,
-                                 const std::vector<std::string>& isas) {
+std::vector<KernelCell> cell_bits_of(std::span<const KernelRow> rows,
+                                     const std::vector<std::size_t>& sizes,
+                                     const std::vector<std::string>& isas) {
   std::vector<KernelCell> cells;
   bench_kernels(rows, {.sizes = sizes, .isas = isas, .seconds = 1e-6, .least = 1},
                 [&](const KernelCell& cell) { cells.push_back(cell); });
@@ -42,7 +42,7 @@ class KernelBenchWrong : public ::testing::Test {
     if (another_isa() == kPlain) GTEST_SKIP() << "plain code is all there is here";
   }
   static std::size_t wrong(const KernelShape& shape, std::function<void(KernelArrays&)> spoil) {
-    const auto cells = cells_of(spoilt(shape, std::move(spoil)), {1000}, {another_isa()});
+    const auto cells = cell_bits_of(spoilt(shape, std::move(spoil)), {1000}, {another_isa()});
     return cells.at(0).wrong_values.value();
   }
 };
@@ -103,10 +103,10 @@ TEST(KernelBench, LeavesTheInstructionSetAsItWas) {
   const std::vector<std::size_t> n_rows = {4};
   const auto rows = matching_rows(kernel_rows(n_rows), "^apply_signs$");
   ASSERT_EQ(rows.size(), 1u);
-  cells_of(rows, {100}, {another_isa()});
+  cell_bits_of(rows, {100}, {another_isa()});
   EXPECT_EQ(active_isa(), kPlain);
   for (const char* isa : {"NO_SUCH", "", "all"}) {
-    EXPECT_THROW(cells_of(rows, {100}, {isa}), InvalidArgument) << isa;
+    EXPECT_THROW(cell_bits_of(rows, {100}, {isa}), InvalidArgument) << isa;
   }
   EXPECT_EQ(active_isa(), kPlain);
   force_isa("");
