@@ -1,14 +1,15 @@
-// pack_signs and mean_of_signs: floats to packed signs, and the packed signs of all ranks to their
-// mean. Bytes per coordinate: 4.125, and 8 plus a bit per row.
+// The kernels of scaled_signs.h, and its calls: compression to signs and a scale with error
+// feedback, the mean of the ranks' signs, and Adam's step on it.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/scaled_signs.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
+#include "kernels/blocks.h"
 #include "kernels/isa.h"
-#include "kernels/scaled_signs_scalar.h"
 #include "kernels/sign_calls.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -21,68 +22,99 @@
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
-#if PRIDE_SIMD
-HWY_INLINE std::uint64_t signs_of_word(const float* p, const SharedBits& zeros, std::size_t k) {
-  const FloatTag d;
-  const auto nought = hn::Zero(d);
+// keep*m + take*g
+template <class D>
+HWY_INLINE hn::Vec<D> blended(D d, const float* g, const float* m, const Feedback& f) {
+  const auto kept = hn::Mul(hn::Set(d, f.keep), hn::LoadU(d, m));
+  return hn::Add(kept, hn::Mul(hn::Set(d, f.take), hn::LoadU(d, g)));
+}
+
+void accumulate(const float* g, const float* m, const float* e, const Feedback& f,
+                std::span<float> p) {
+  for_each_vector(p.size(), {g, m, e}, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto u = hn::Mul(hn::Set(d, f.rate), blended(d, g + i, m + i, f));
+    hn::StoreU(hn::Add(u, hn::LoadU(d, e + i)), d, p.data() + i);
+  });
+}
+
+void keep(const float* g, const Feedback& f, const std::uint64_t* bits, float scale, float* m,
+          std::span<float> e) {
+  for_each_vector(e.size(), {g, m, e.data()}, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto u = blended(d, g + i, m + i, f);
+    const auto p = hn::Add(hn::Mul(hn::Set(d, f.rate), u), hn::LoadU(d, e.data() + i));
+    hn::StoreU(hn::Sub(p, signed_value(d, bits, i, scale)), d, e.data() + i);
+    hn::StoreU(u, d, m + i);
+  });
+}
+
+void remainder(const float* p, const std::uint64_t* bits, float scale, std::span<float> e) {
+  for_each_vector(e.size(), {p, e.data()}, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto sent = signed_value(d, bits, i, scale);
+    hn::StoreU(hn::Sub(hn::LoadU(d, p + i), sent), d, e.data() + i);
+  });
+}
+
+void adam_step_of_signs(const std::uint64_t* bits, float scale, const AdamScalars& a,
+                        const float* v, float* m, std::span<float> x) {
+  for_each_vector(x.size(), {v, m, x.data()}, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto mi = signed_value(d, bits, i, scale), vi = hn::LoadU(d, v + i);
+    const auto root = hn::Div(hn::Sqrt(vi), hn::Set(d, a.sqrt_bias2));
+    const auto change =
+        hn::Div(hn::Mul(hn::Set(d, a.step_size), mi), hn::Add(root, hn::Set(d, a.eps)));
+    const auto decayed = hn::Mul(hn::LoadU(d, x.data() + i), hn::Set(d, a.decay));
+    const auto still = hn::Eq(vi, hn::Zero(d));
+    hn::StoreU(mi, d, m + i);
+    hn::StoreU(hn::IfThenElse(still, decayed, hn::Sub(decayed, change)), d, x.data() + i);
+  });
+}
+
+// Word k of n coordinates.
+HWY_INLINE std::uint64_t signs_of_word(const float* p, std::size_t n, const SharedBits& zeros,
+                                       std::size_t k) {
   std::uint64_t bits = 0, zero_bits = 0;
-  for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
-    const auto v = hn::LoadU(d, p + i);
+  for_each_vector(n, {}, [&](auto d, std::size_t i) HWY_ATTR {
+    const auto v = hn::LoadU(d, p + i), nought = hn::Zero(d);
     bits |= mask_bits(d, hn::Gt(v, nought)) << i;
     zero_bits |= mask_bits(d, hn::Eq(v, nought)) << i;
-  }
+  });
   if (HWY_UNLIKELY(zero_bits != 0)) bits |= zero_bits & zeros.at(k);
   return bits;
 }
 
-// All sums of a word stay in registers during the loop over rows.
-HWY_INLINE void mean_of_word(std::span<const ScaledRow> rows, std::size_t k, float divisor,
-                             const float* e, float* out) {
-  const FloatTag d;
-  constexpr std::size_t kVectors = 64 / hn::MaxLanes(FloatTag());
-  FloatVec sums[kVectors];
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    const auto plus = hn::Set(d, rows[r].scale), minus = hn::Set(d, -rows[r].scale);
-    const std::uint64_t word = rows[r].bits[k];
+void signs_of(std::span<const float> p, const SharedBits& zeros, std::span<std::uint64_t> bits) {
+  const std::size_t whole = p.size() / 64;
+  for (std::size_t k = 0; k < whole; ++k) bits[k] = signs_of_word(p.data() + 64 * k, 64, zeros, k);
+  if (whole == bits.size()) return;
+  bits[whole] = signs_of_word(p.data() + 64 * whole, p.size() % 64, zeros, whole);
+}
+
+// kVectors of coordinates, whose sums stay in registers during the loop over rows.
+template <std::size_t kVectors, class D>
+HWY_INLINE void mean_at(D d, std::span<const ScaledRow> rows, std::size_t i, float divisor,
+                        const float* e, float* out) {
+  const std::size_t lanes = hn::Lanes(d);
+  hn::Vec<D> sums[kVectors];
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    sums[v] = signed_value(d, rows[0].bits, i + v * lanes, rows[0].scale);
+  }
+  for (const ScaledRow& row : rows.subspan(1)) {
     for (std::size_t v = 0; v < kVectors; ++v) {
-      const auto term = hn::IfThenElse(mask_of(d, word >> (v * hn::Lanes(d))), plus, minus);
-      sums[v] = r == 0 ? term : hn::Add(sums[v], term);
+      sums[v] = hn::Add(sums[v], signed_value(d, row.bits, i + v * lanes, row.scale));
     }
   }
-  const auto n = hn::Set(d, divisor);
-  for (std::size_t v = 0; v < kVectors; ++v) {
-    const std::size_t i = v * hn::Lanes(d);
-    hn::StoreU(hn::Add(hn::Div(sums[v], n), hn::LoadU(d, e + i)), d, out + i);
-  }
-}
-#endif
-
-void signs_of(std::span<const float> p, const SharedBits& zeros, std::span<std::uint64_t> bits) {
-  std::size_t at = 0;
-#if PRIDE_SIMD
-  for (; at + 64 <= p.size(); at += 64) {
-    bits[at / 64] = signs_of_word(p.data() + at, zeros, at / 64);
-  }
-#endif
-  for (; at < p.size(); at += 64) {
-    const std::uint64_t hash = zeros.at(at / 64);
-    const std::size_t n = std::min<std::size_t>(64, p.size() - at);
-    bits[at / 64] = scalar::pack_signs_word(p.data() + at, n, hash);
+  for (std::size_t v = 0; v < kVectors; ++v, i += lanes) {
+    const auto mean = hn::Div(sums[v], hn::Set(d, divisor));
+    hn::StoreU(hn::Add(mean, hn::LoadU(d, e + i)), d, out + i);
   }
 }
 
-void mean_of(std::span<const ScaledRow> rows, float divisor, std::span<const float> e,
-             std::span<float> out) {
-  std::size_t at = 0;
-#if PRIDE_SIMD
-  for (; at + 64 <= out.size(); at += 64) {
-    mean_of_word(rows, at / 64, divisor, e.data() + at, out.data() + at);
+void mean_of(std::span<const ScaledRow> rows, float divisor, const float* e, std::span<float> out) {
+  constexpr std::size_t kVectors = 64 / hn::MaxLanes(FloatTag());
+  std::size_t i = 0;
+  for (; i + 64 <= out.size(); i += 64) {
+    mean_at<kVectors>(FloatTag(), rows, i, divisor, e, out.data());
   }
-#endif
-  for (; at < out.size(); at += 64) {
-    const std::size_t n = std::min<std::size_t>(64, out.size() - at);
-    scalar::mean_of_signs_word(rows, at / 64, divisor, e.data() + at, out.data() + at, n);
-  }
+  for (; i < out.size(); ++i) mean_at<1>(OneFloatTag(), rows, i, divisor, e, out.data());
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
@@ -92,13 +124,36 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pride::kernels {
 
+HWY_EXPORT(accumulate);
+HWY_EXPORT(keep);
+HWY_EXPORT(remainder);
+HWY_EXPORT(adam_step_of_signs);
 HWY_EXPORT(signs_of);
 HWY_EXPORT(mean_of);
 
+void feedback(std::span<const float> g, std::span<const float> m, std::span<const float> e,
+              const Feedback& f, std::span<float> p) noexcept {
+  PRIDE_DISPATCH(accumulate)(g.data(), m.data(), e.data(), f, p);
+}
+
+void keep_feedback(std::span<const float> g, const Feedback& f, std::span<const std::uint64_t> bits,
+                   float scale, std::span<float> m, std::span<float> e) noexcept {
+  PRIDE_DISPATCH(keep)(g.data(), f, bits.data(), scale, m.data(), e);
+}
+
+void keep_remainder(std::span<const float> p, std::span<const std::uint64_t> bits, float scale,
+                    std::span<float> e) noexcept {
+  PRIDE_DISPATCH(remainder)(p.data(), bits.data(), scale, e);
+}
+
+void adam_signs(std::span<const std::uint64_t> bits, float scale, const AdamScalars& a,
+                std::span<const float> v, std::span<float> m, std::span<float> x) noexcept {
+  PRIDE_DISPATCH(adam_step_of_signs)(bits.data(), scale, a, v.data(), m.data(), x);
+}
+
 void pack_signs(std::span<const float> p, const SharedBits& zeros,
                 std::span<std::uint64_t> bits) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(signs_of)(p, zeros, bits);
+  PRIDE_DISPATCH(signs_of)(p, zeros, bits);
 }
 
 float compress(std::span<const float> p, Norm norm, const SharedBits& zeros,
@@ -113,14 +168,34 @@ float compress(std::span<const float> p, Norm norm, const SharedBits& zeros,
 
 void mean_of_signs(std::span<const ScaledRow> rows, int divisor, std::span<const float> e,
                    std::span<float> out) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(mean_of)(rows, static_cast<float>(divisor), e, out);
+  PRIDE_DISPATCH(mean_of)(rows, static_cast<float>(divisor), e.data(), out);
 }
 
 void PackSigns::run() const noexcept {
   if (!is_faulty(guard)) return pack_signs(p, zeros, bits);
   std::ranges::fill(bits, 0);
   fault.note();
+}
+
+// All data of a block stay in the L1 cache.
+void Compress::run() const noexcept {
+  alignas(64) std::array<float, kScaleBlock> widened, room;
+  scales.for_blocks(m.size(), [&](std::size_t k, std::size_t at, std::size_t n) {
+    const auto p = std::span(room).first(n);
+    feedback(or_zeros(g, at, n, widened), m.subspan(at, n), e.subspan(at, n), f, p);
+    HashWords words = zeros;
+    words.first_word += at / 64;
+    scales.of[k] = compress(p, norm, words, bits.subspan(at / 64, words_for(n)));
+    if (!std::isfinite(scales.of[k])) fault.note();
+  });
+}
+
+void KeepFeedback::run() const noexcept {
+  alignas(64) std::array<float, kScaleBlock> widened;
+  scales.for_blocks(m.size(), [&](std::size_t k, std::size_t at, std::size_t n) {
+    keep_feedback(or_zeros(g, at, n, widened), f, bits.subspan(at / 64, words_for(n)), scales.of[k],
+                  m.subspan(at, n), e.subspan(at, n));
+  });
 }
 
 }  // namespace pride::kernels

@@ -11,9 +11,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "kernels/kernels.h"
 
 // 0 where the target is Highway's one-lane or emulated fallback: such kernels run plain code.
 #undef PRIDE_SIMD
@@ -46,29 +48,90 @@ HWY_INLINE void prefetch_ahead(const float* at, std::size_t bytes) {
   }
 }
 
-#if PRIDE_SIMD
 // At most 16 lanes, so that a word of 64 coordinates is always whole vectors.
-using FloatTag = hn::CappedTag<float, 16>;
+using FloatTag = hn::CappedTag<float, PRIDE_SIMD ? 16 : 1>;
+using OneFloatTag = hn::CappedTag<float, 1>;
 using FloatVec = hn::Vec<FloatTag>;
-using FloatMask = hn::Mask<FloatTag>;
+
+// Calls body(d, i) for the coordinates i, i + 1, ... of each vector of n, then for single ones:
+// a formula is written once. `streams` are prefetched; a body without long streams gives none.
+template <class Body>
+HWY_INLINE void for_each_vector(std::size_t n, std::initializer_list<const float*> streams,
+                                const Body& body) {
+  const FloatTag d;
+  for (std::size_t k = 0; k < n / 64; ++k) {
+    for (const float* stream : streams) prefetch_next_page(stream + 64 * k, 64 * sizeof(float));
+    HWY_UNROLL(16)
+    for (std::size_t j = 0; j < 64; j += hn::Lanes(d)) body(d, 64 * k + j);
+  }
+  std::size_t i = n - n % 64;
+  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) body(d, i);
+  for (; i < n; ++i) body(OneFloatTag(), i);
+}
+
+// a*x + b*y
+template <class D>
+HWY_INLINE hn::Vec<D> blend_of(D d, hn::Vec<D> x, hn::Vec<D> y, float a, float b) {
+  return hn::Add(hn::Mul(hn::Set(d, a), x), hn::Mul(hn::Set(d, b), y));
+}
+
+// Neither NaN nor Inf: a comparison with NaN is false.
+template <class D>
+HWY_INLINE hn::Mask<D> is_finite(D d, hn::Vec<D> x) {
+  return hn::Le(hn::Abs(x), hn::Set(d, hwy::HighestValue<float>()));
+}
 
 // Lane i of the mask as bit i.
-HWY_INLINE std::uint64_t mask_bits(FloatTag d, FloatMask mask) {
+template <class D>
+HWY_INLINE std::uint64_t mask_bits(D d, hn::Mask<D> mask) {
   std::uint8_t bytes[8] = {};
   hn::StoreMaskBits(d, mask, bytes);
-  if constexpr (hn::MaxLanes(FloatTag()) <= 8) return bytes[0];
+  if constexpr (hn::MaxLanes(D()) <= 8) return bytes[0];
   std::uint16_t low;
   std::memcpy(&low, bytes, sizeof(low));
   return low;
 }
 
 // Lane i of the result is bit i of `bits`.
-HWY_INLINE FloatMask mask_of(FloatTag d, std::uint64_t bits) {
+template <class D>
+HWY_INLINE hn::Mask<D> mask_of(D d, std::uint64_t bits) {
   std::uint8_t bytes[8];
   std::memcpy(bytes, &bits, sizeof(bits));
   return hn::LoadMaskBits(d, bytes);
 }
-#endif
+
+// The same for the packed bits of coordinates i, i + 1, ...
+template <class D>
+HWY_INLINE hn::Mask<D> mask_at(D d, const std::uint64_t* words, std::size_t i) {
+  return mask_of(d, words[i / 64] >> (i % 64));
+}
+
+// +value where the bit is 1, else -value.
+template <class D>
+HWY_INLINE hn::Vec<D> signed_value(D d, const std::uint64_t* words, std::size_t i, float value) {
+  return hn::IfThenElse(mask_at(d, words, i), hn::Set(d, value), hn::Set(d, -value));
+}
+
+// Numbers c in bit planes, as the floats of factor*c + offset.
+template <class D>
+HWY_INLINE hn::Vec<D> number_at(D d, const std::uint64_t* planes, std::size_t n_planes,
+                                std::size_t stride, std::size_t i, std::int32_t factor,
+                                std::int32_t offset) {
+  const hn::RebindToSigned<D> di;
+  auto sum = hn::Set(di, offset);
+  for (std::size_t p = 0; p < n_planes; ++p) {
+    const auto mask = hn::RebindMask(di, mask_at(d, planes + p * stride, i));
+    sum = hn::Add(sum, hn::IfThenElseZero(mask, hn::Set(di, factor << p)));
+  }
+  return hn::ConvertTo(d, sum);
+}
+
+// x*decay - lr*change, for x in memory
+template <class D>
+HWY_INLINE hn::Vec<D> stepped(D d, const float* x, Step step, hn::Vec<D> change) {
+  const auto decayed = hn::Mul(hn::LoadU(d, x), hn::Set(d, step.decay));
+  return hn::Sub(decayed, hn::Mul(hn::Set(d, step.lr), change));
+}
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace pride::kernels::HWY_NAMESPACE
