@@ -37,8 +37,7 @@ HWY_EXPORT(count_planes);
 
 void count(std::span<const std::uint64_t* const> rows, std::size_t n_words, std::size_t n_planes,
            std::span<std::uint64_t> planes) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(count_planes)(rows, n_words, n_planes, planes);
+  PRIDE_DISPATCH(count_planes)(rows, n_words, n_planes, planes);
 }
 
 }  // namespace pride::kernels

@@ -3,7 +3,6 @@
 #include "kernels/levels.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/isa.h"
 
@@ -18,60 +17,20 @@
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
-#if PRIDE_SIMD
-using IntTag = hn::RebindToSigned<FloatTag>;
-using LevelTag = hn::Rebind<std::int8_t, FloatTag>;
-using ByteTag = hn::CappedTag<std::uint8_t, 64>;
-
-HWY_INLINE hn::Vec<FloatTag> scaled(const float* u, float inv, int largest) {
-  const FloatTag d;
-  const auto limit = hn::Set(d, static_cast<float>(largest));
-  const auto y = hn::Mul(hn::LoadU(d, u), hn::Set(d, inv));
-  return hn::Max(hn::Neg(limit), hn::Min(y, limit));
+void to_nearest(std::span<const float> u, float inv, int largest, std::int8_t* q) {
+  for_each_vector(u.size(), {}, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto y = scaled(d, hn::LoadU(d, u.data() + i), inv, largest);
+    store_levels(d, hn::NearestInt(y), q + i);
+  });
 }
 
-HWY_INLINE void store_levels(hn::Vec<IntTag> q, std::int8_t* out) {
-  const LevelTag d8;
-  hn::StoreU(hn::DemoteTo(d8, q), d8, out);
-}
-#endif
-
-float scaled_one(float u, float inv, int largest) {
-  const auto limit = static_cast<float>(largest);
-  return std::max(-limit, std::min(u * inv, limit));
-}
-
-void to_nearest(std::span<const float> u, float inv, int largest, std::span<std::int8_t> q) {
-  std::size_t i = 0;
-#if PRIDE_SIMD
-  const FloatTag d;
-  for (; i + hn::Lanes(d) <= u.size(); i += hn::Lanes(d)) {
-    store_levels(hn::NearestInt(scaled(u.data() + i, inv, largest)), q.data() + i);
-  }
-#endif
-  for (; i < u.size(); ++i) {
-    q[i] = static_cast<std::int8_t>(std::nearbyint(scaled_one(u[i], inv, largest)));
-  }
-}
-
-void to_random(std::span<const float> u, float inv, int largest, std::span<const float> r,
-               std::span<std::int8_t> q) {
-  std::size_t i = 0;
-#if PRIDE_SIMD
-  const FloatTag d;
-  const IntTag di;
-  for (; i + hn::Lanes(d) <= u.size(); i += hn::Lanes(d)) {
-    const auto y = scaled(u.data() + i, inv, largest);
-    const auto below = hn::Floor(y);
-    const auto up = hn::Lt(hn::LoadU(d, r.data() + i), hn::Sub(y, below));
+void to_random(std::span<const float> u, float inv, int largest, const float* r, std::int8_t* q) {
+  for_each_vector(u.size(), {}, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto y = scaled(d, hn::LoadU(d, u.data() + i), inv, largest), below = hn::Floor(y);
+    const auto up = hn::Lt(hn::LoadU(d, r + i), hn::Sub(y, below));
     const auto rounded = hn::Add(below, hn::IfThenElseZero(up, hn::Set(d, 1.0f)));
-    store_levels(hn::ConvertTo(di, rounded), q.data() + i);
-  }
-#endif
-  for (; i < u.size(); ++i) {
-    const float y = scaled_one(u[i], inv, largest), below = std::floor(y);
-    q[i] = static_cast<std::int8_t>(below + (r[i] < y - below ? 1.0f : 0.0f));
-  }
+    store_levels(d, hn::ConvertTo(hn::RebindToSigned<decltype(d)>(), rounded), q + i);
+  });
 }
 
 constexpr std::uint32_t kLevelWords = 0x4C510000u;
@@ -86,45 +45,34 @@ void unit_floats(const PhiloxKey& key, std::span<float> r) {
   }
 }
 
-// out = a - q*step, or q*step with a = nullptr.
-template <bool kSubtract>
-HWY_INLINE void apply_levels(const float* a, std::span<const std::int8_t> q, float step,
-                             float* out) {
-  std::size_t i = 0;
-#if PRIDE_SIMD
-  const FloatTag d;
-  const IntTag di;
-  const LevelTag d8;
-  for (; i + hn::Lanes(d) <= q.size(); i += hn::Lanes(d)) {
-    const auto level = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, q.data() + i)));
-    auto x = hn::Mul(level, hn::Set(d, step));
-    if constexpr (kSubtract) x = hn::Sub(hn::LoadU(d, a + i), x);
-    hn::StoreU(x, d, out + i);
-  }
-#endif
-  for (; i < q.size(); ++i) {
-    const float x = static_cast<float>(q[i]) * step;
-    out[i] = kSubtract ? a[i] - x : x;
-  }
+// q*step
+template <class D>
+HWY_INLINE hn::Vec<D> value_of(D d, const std::int8_t* q, float step) {
+  const auto levels = hn::LoadU(hn::Rebind<std::int8_t, D>(), q);
+  return hn::Mul(hn::ConvertTo(d, hn::PromoteTo(hn::RebindToSigned<D>(), levels)),
+                 hn::Set(d, step));
 }
 
 void level_errors(const float* u, std::span<const std::int8_t> q, float step, float* e) {
-  apply_levels<true>(u, q, step, e);
+  for_each_vector(q.size(), {}, [=](auto d, std::size_t i) HWY_ATTR {
+    hn::StoreU(hn::Sub(hn::LoadU(d, u + i), value_of(d, q.data() + i, step)), d, e + i);
+  });
 }
 void level_floats(std::span<const std::int8_t> q, float step, float* x) {
-  apply_levels<false>(nullptr, q, step, x);
+  for_each_vector(q.size(), {}, [=](auto d, std::size_t i) HWY_ATTR {
+    hn::StoreU(value_of(d, q.data() + i, step), d, x + i);
+  });
 }
 
-void add_floats(std::span<const float> e, std::span<float> u) {
-  std::size_t i = 0;
-#if PRIDE_SIMD
-  const FloatTag d;
-  for (; i + hn::Lanes(d) <= u.size(); i += hn::Lanes(d)) {
-    hn::StoreU(hn::Add(hn::LoadU(d, u.data() + i), hn::LoadU(d, e.data() + i)), d, u.data() + i);
-  }
-#endif
-  for (; i < u.size(); ++i) u[i] = u[i] + e[i];
+void add_floats(std::span<const float> e, float* u) {
+  for_each_vector(e.size(), {}, [=](auto d, std::size_t i) HWY_ATTR {
+    hn::StoreU(hn::Add(hn::LoadU(d, u + i), hn::LoadU(d, e.data() + i)), d, u + i);
+  });
 }
+
+#if PRIDE_SIMD
+using ByteTag = hn::CappedTag<std::uint8_t, 64>;
+#endif
 
 // Packs 64 levels into word 0 of lines that lie `width` words apart.
 template <int kBits>
@@ -242,47 +190,39 @@ HWY_EXPORT(pack);
 HWY_EXPORT(unpack);
 
 void quantise(std::span<const float> u, float inv, int largest, std::span<std::int8_t> q) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(to_nearest)(u, inv, largest, q);
+  PRIDE_DISPATCH(to_nearest)(u, inv, largest, q.data());
 }
 
 void quantise(std::span<const float> u, float inv, int largest, std::span<const float> r,
               std::span<std::int8_t> q) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(to_random)(u, inv, largest, r, q);
+  PRIDE_DISPATCH(to_random)(u, inv, largest, r.data(), q.data());
 }
 
 void uniforms(const PhiloxKey& key, std::span<float> r) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(unit_floats)(key, r);
+  PRIDE_DISPATCH(unit_floats)(key, r);
 }
 
 void keep_level_error(std::span<const float> u, std::span<const std::int8_t> q, float step,
                       std::span<float> e) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(level_errors)(u.data(), q, step, e.data());
+  PRIDE_DISPATCH(level_errors)(u.data(), q, step, e.data());
 }
 
 void levels_to_floats(std::span<const std::int8_t> q, float step, std::span<float> x) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(level_floats)(q, step, x.data());
+  PRIDE_DISPATCH(level_floats)(q, step, x.data());
 }
 
 void add(std::span<const float> e, std::span<float> u) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(add_floats)(e, u);
+  PRIDE_DISPATCH(add_floats)(e, u.data());
 }
 
 void pack_levels(std::span<const std::int8_t> q, LevelShape shape, std::size_t first,
                  std::span<std::uint64_t> lines) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(pack)(q, shape, first, lines);
+  PRIDE_DISPATCH(pack)(q, shape, first, lines);
 }
 
 void unpack_levels(std::span<const std::uint64_t> lines, LevelShape shape, std::size_t first,
                    std::span<std::int8_t> q) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(unpack)(lines, shape, first, q);
+  PRIDE_DISPATCH(unpack)(lines, shape, first, q);
 }
 
 }  // namespace pride::kernels

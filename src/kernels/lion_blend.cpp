@@ -1,12 +1,10 @@
-// lion_blend and blend_only: the blend as floats, for the methods that quantise it.
+// lion_blend, lion_quantise and blend_only: the blend as floats or levels.
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <cmath>
+#include <bit>
 
 #include "kernels/blocks.h"
 #include "kernels/isa.h"
 #include "kernels/levels.h"
-#include "kernels/scalar.h"
 #include "kernels/sign_calls.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,126 +17,47 @@
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
-// Coordinates [begin, end) one by one. Returns the first that is not finite.
-std::size_t blend_rest(std::span<const float> g, const Blend& b, std::size_t begin, std::size_t end,
-                       std::span<float> m, std::span<float> u) {
+// Calls use(d, i, u) for the blends u of vectors, updates m where both are finite, and
+// returns the first coordinate where they are not.
+template <class Use>
+HWY_INLINE std::size_t update_momentum(std::span<const float> g, const Blend& b, float* m,
+                                       const Use& use) {
   std::size_t bad = kAllFinite;
-  for (std::size_t i = begin; i < end; ++i) {
-    const float blended = b.beta1 * m[i] + b.one_minus_beta1 * g[i];
-    const float next = b.beta2 * m[i] + b.one_minus_beta2 * g[i];
-    const bool finite = scalar::is_finite(blended) && scalar::is_finite(next);
-    u[i] = finite ? blended : 0.0f;
-    if (finite) m[i] = next;
-    if (!finite && bad == kAllFinite) bad = i;
-  }
-  return bad;
-}
-
-std::size_t blend_and_update(std::span<const float> g, const Blend& blend, std::span<float> m,
-                             std::span<float> u) {
-  std::size_t bad = kAllFinite;
-  std::size_t i = 0;
-#if PRIDE_SIMD
-  const FloatTag d;
-  const auto beta1 = hn::Set(d, blend.beta1), beta1c = hn::Set(d, blend.one_minus_beta1);
-  const auto beta2 = hn::Set(d, blend.beta2), beta2c = hn::Set(d, blend.one_minus_beta2);
-  const auto largest = hn::Set(d, hwy::HighestValue<float>());
-  for (; i + 64 <= g.size(); i += 64) {
-    prefetch_next_page(g.data() + i, 64 * sizeof(float));
-    prefetch_next_page(m.data() + i, 64 * sizeof(float));
-    for (std::size_t j = i; j < i + 64; j += hn::Lanes(d)) {
-      const auto vm = hn::LoadU(d, m.data() + j), vg = hn::LoadU(d, g.data() + j);
-      const auto blended = hn::Add(hn::Mul(beta1, vm), hn::Mul(beta1c, vg));
-      const auto next = hn::Add(hn::Mul(beta2, vm), hn::Mul(beta2c, vg));
-      const auto finite =
-          hn::And(hn::Le(hn::Abs(blended), largest), hn::Le(hn::Abs(next), largest));
-      if (HWY_LIKELY(hn::AllTrue(d, finite))) {
-        hn::StoreU(next, d, m.data() + j);
-        hn::StoreU(blended, d, u.data() + j);
-        continue;
-      }
-      const std::size_t found = blend_rest(g, blend, j, j + hn::Lanes(d), m, u);
-      if (bad == kAllFinite) bad = found;
+  for_each_vector(g.size(), {g.data(), m}, [&](auto d, std::size_t i) HWY_ATTR {
+    const auto mi = hn::LoadU(d, m + i), gi = hn::LoadU(d, g.data() + i);
+    auto u = blend_of(d, mi, gi, b.beta1, b.one_minus_beta1);
+    auto next = blend_of(d, mi, gi, b.beta2, b.one_minus_beta2);
+    const auto finite = hn::And(is_finite(d, u), is_finite(d, next));
+    if (HWY_UNLIKELY(!hn::AllTrue(d, finite))) {
+      const std::uint64_t lanes = mask_bits(d, hn::Not(finite));
+      if (bad == kAllFinite) bad = i + static_cast<std::size_t>(std::countr_zero(lanes));
+      u = hn::IfThenElseZero(finite, u);
+      next = hn::IfThenElse(finite, next, mi);
     }
-  }
-#endif
-  const std::size_t found = blend_rest(g, blend, i, g.size(), m, u);
-  return bad == kAllFinite ? found : bad;
-}
-
-#if PRIDE_SIMD
-// A vector of levels of the blend. Returns false, and writes nothing, if a lane is not finite.
-HWY_INLINE bool quantise_vector(const float* g, const Blend& blend, float inv, int largest,
-                                float* m, std::int8_t* q) {
-  const FloatTag d;
-  const hn::Rebind<std::int8_t, FloatTag> d8;
-  const auto vm = hn::LoadU(d, m), vg = hn::LoadU(d, g);
-  const auto u =
-      hn::Add(hn::Mul(hn::Set(d, blend.beta1), vm), hn::Mul(hn::Set(d, blend.one_minus_beta1), vg));
-  const auto next =
-      hn::Add(hn::Mul(hn::Set(d, blend.beta2), vm), hn::Mul(hn::Set(d, blend.one_minus_beta2), vg));
-  const auto highest = hn::Set(d, hwy::HighestValue<float>());
-  const auto finite = hn::And(hn::Le(hn::Abs(u), highest), hn::Le(hn::Abs(next), highest));
-  if (HWY_UNLIKELY(!hn::AllTrue(d, finite))) return false;
-  const auto limit = hn::Set(d, static_cast<float>(largest));
-  const auto y = hn::Max(hn::Neg(limit), hn::Min(hn::Mul(u, hn::Set(d, inv)), limit));
-  hn::StoreU(next, d, m);
-  hn::StoreU(hn::DemoteTo(d8, hn::NearestInt(y)), d8, q);
-  return true;
-}
-#endif
-
-// One by one; the same as blend_rest followed by quantisation.
-std::size_t quantise_rest(std::span<const float> g, const Blend& b, float inv, int largest,
-                          std::size_t begin, std::size_t end, std::span<float> m,
-                          std::span<std::int8_t> q) {
-  std::size_t bad = kAllFinite;
-  const float limit = static_cast<float>(largest);
-  for (std::size_t i = begin; i < end; ++i) {
-    const float u = b.beta1 * m[i] + b.one_minus_beta1 * g[i];
-    const float next = b.beta2 * m[i] + b.one_minus_beta2 * g[i];
-    const bool finite = scalar::is_finite(u) && scalar::is_finite(next);
-    const float y = std::max(-limit, std::min((finite ? u : 0.0f) * inv, limit));
-    q[i] = static_cast<std::int8_t>(std::nearbyint(y));
-    if (finite) m[i] = next;
-    if (!finite && bad == kAllFinite) bad = i;
-  }
+    hn::StoreU(next, d, m + i);
+    use(d, i, u);
+  });
   return bad;
+}
+
+std::size_t blend_and_update(std::span<const float> g, const Blend& blend, float* m, float* u) {
+  return update_momentum(g, blend, m, [=](auto d, std::size_t i, auto blended) HWY_ATTR {
+    hn::StoreU(blended, d, u + i);
+  });
 }
 
 std::size_t blend_to_levels(std::span<const float> g, const Blend& blend, float inv, int largest,
-                            std::span<float> m, std::span<std::int8_t> q) {
-  std::size_t bad = kAllFinite;
-  std::size_t i = 0;
-#if PRIDE_SIMD
-  const FloatTag d;
-  for (; i + 64 <= g.size(); i += 64) {
-    prefetch_next_page(g.data() + i, 64 * sizeof(float));
-    prefetch_next_page(m.data() + i, 64 * sizeof(float));
-    for (std::size_t j = i; j < i + 64; j += hn::Lanes(d)) {
-      if (quantise_vector(g.data() + j, blend, inv, largest, m.data() + j, q.data() + j)) continue;
-      const std::size_t found = quantise_rest(g, blend, inv, largest, j, j + hn::Lanes(d), m, q);
-      if (bad == kAllFinite) bad = found;
-    }
-  }
-#endif
-  const std::size_t found = quantise_rest(g, blend, inv, largest, i, g.size(), m, q);
-  return bad == kAllFinite ? found : bad;
+                            float* m, std::int8_t* q) {
+  return update_momentum(g, blend, m, [=](auto d, std::size_t i, auto u) HWY_ATTR {
+    store_levels(d, hn::NearestInt(scaled(d, u, inv, largest)), q + i);
+  });
 }
 
-void blend_floats(std::span<const float> g, const Blend& b, std::span<const float> m,
-                  std::span<float> u) {
-  std::size_t i = 0;
-#if PRIDE_SIMD
-  const FloatTag d;
-  const auto beta1 = hn::Set(d, b.beta1), beta1c = hn::Set(d, b.one_minus_beta1);
-  for (; i + hn::Lanes(d) <= g.size(); i += hn::Lanes(d)) {
-    const auto blended = hn::Add(hn::Mul(beta1, hn::LoadU(d, m.data() + i)),
-                                 hn::Mul(beta1c, hn::LoadU(d, g.data() + i)));
-    hn::StoreU(blended, d, u.data() + i);
-  }
-#endif
-  for (; i < g.size(); ++i) u[i] = b.beta1 * m[i] + b.one_minus_beta1 * g[i];
+void blend_floats(const float* g, const Blend& b, const float* m, std::span<float> u) {
+  for_each_vector(u.size(), {}, [&](auto d, std::size_t i) HWY_ATTR {
+    const auto mi = hn::LoadU(d, m + i), gi = hn::LoadU(d, g + i);
+    hn::StoreU(blend_of(d, mi, gi, b.beta1, b.one_minus_beta1), d, u.data() + i);
+  });
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
@@ -154,20 +73,17 @@ HWY_EXPORT(blend_floats);
 
 std::size_t lion_blend(std::span<const float> g, const Blend& blend, std::span<float> m,
                        std::span<float> u) noexcept {
-  use_selected_isa();
-  return HWY_DYNAMIC_DISPATCH(blend_and_update)(g, blend, m, u);
+  return PRIDE_DISPATCH(blend_and_update)(g, blend, m.data(), u.data());
 }
 
 std::size_t lion_quantise(std::span<const float> g, const Blend& blend, float inv, int largest,
                           std::span<float> m, std::span<std::int8_t> q) noexcept {
-  use_selected_isa();
-  return HWY_DYNAMIC_DISPATCH(blend_to_levels)(g, blend, inv, largest, m, q);
+  return PRIDE_DISPATCH(blend_to_levels)(g, blend, inv, largest, m.data(), q.data());
 }
 
 void blend_only(std::span<const float> g, const Blend& blend, std::span<const float> m,
                 std::span<float> u) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(blend_floats)(g, blend, m, u);
+  PRIDE_DISPATCH(blend_floats)(g.data(), blend, m.data(), u);
 }
 
 void LionBlend::run() const noexcept {

@@ -86,6 +86,14 @@ inline void philox_words(const PhiloxKey& key, std::uint32_t purpose, std::uint6
   std::copy_n(two + ahead, 64, out);
 }
 
+// (word >> 8) * 2^-24: a float in [0, 1).
+template <class D>
+HWY_INLINE hn::Vec<D> unit_float(D d, const std::uint32_t* words) {
+  const auto upper = hn::ShiftRight<8>(hn::LoadU(hn::RebindToUnsigned<D>(), words));
+  return hn::Mul(hn::ConvertTo(d, hn::BitCast(hn::RebindToSigned<D>(), upper)),
+                 hn::Set(d, 0x1p-24f));
+}
+
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace pride::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

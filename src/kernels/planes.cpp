@@ -92,22 +92,19 @@ HWY_EXPORT(majority_of);
 HWY_EXPORT(ternary_majority_of);
 
 void add_planes(Planes more, std::size_t n_words, MutablePlanes sum) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(add)(more, n_words, sum);
+  PRIDE_DISPATCH(add)(more, n_words, sum);
 }
 
 void vote_planes(Planes counts, int present, const SharedBits& ties,
                  std::span<std::uint64_t> positive) noexcept {
   if (present == 0) return std::fill(positive.begin(), positive.end(), 0), void();
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(majority_of)
+  PRIDE_DISPATCH(majority_of)
   (counts, static_cast<std::size_t>(present), ties, positive);
 }
 
 void vote_planes_ternary(Planes counts, int present, std::span<std::uint64_t> positive,
                          std::span<std::uint64_t> nonzero) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(ternary_majority_of)
+  PRIDE_DISPATCH(ternary_majority_of)
   (counts, static_cast<std::size_t>(present), positive, nonzero);
 }
 

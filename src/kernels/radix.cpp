@@ -213,28 +213,24 @@ HWY_EXPORT(largest);
 
 void pack_digits(std::span<const std::uint64_t> planes, std::size_t n_planes,
                  std::size_t plane_stride, Radix radix, std::span<std::uint32_t> packed) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(pack)(planes, n_planes, plane_stride, radix, packed);
+  PRIDE_DISPATCH(pack)(planes, n_planes, plane_stride, radix, packed);
 }
 
 void unpack_digits(std::span<const std::uint32_t> packed, Radix radix, std::size_t first_word,
                    std::size_t n_words, std::size_t n_planes, std::size_t plane_stride,
                    std::span<std::uint64_t> planes) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(unpack)
+  PRIDE_DISPATCH(unpack)
   (packed, radix, first_word, n_words, n_planes, plane_stride, planes);
 }
 
 void apply_packed_counts(std::span<const std::uint32_t> packed, Radix radix, std::size_t first_word,
                          int present, int world, Step step, std::span<float> x) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(apply_packed)(packed, radix, first_word, present, world, step, x);
+  PRIDE_DISPATCH(apply_packed)(packed, radix, first_word, present, world, step, x);
 }
 
 std::uint32_t max_digit(std::span<const std::uint32_t> packed, Radix radix, std::size_t first_word,
                         std::size_t n_words) noexcept {
-  use_selected_isa();
-  return HWY_DYNAMIC_DISPATCH(largest)(packed, radix, first_word, n_words);
+  return PRIDE_DISPATCH(largest)(packed, radix, first_word, n_words);
 }
 
 void ApplyPackedCounts::run() const noexcept {

@@ -26,23 +26,14 @@ struct SelectWord {
 
 HWY_INLINE SelectWord compare_word(const float* v, std::size_t n, std::uint32_t magnitude) {
   SelectWord out;
-  std::size_t i = 0;
-#if PRIDE_SIMD
-  // magnitudes have no sign bit, so that signed comparison orders them
-  const FloatTag d;
-  const hn::RebindToSigned<FloatTag> di;
-  const auto limit = hn::Set(di, static_cast<std::int32_t>(magnitude));
-  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
+  for_each_vector(n, {}, [&](auto d, std::size_t i) HWY_ATTR {
+    // magnitudes have no sign bit, so that signed comparison orders them
+    const hn::RebindToSigned<decltype(d)> di;
+    const auto limit = hn::Set(di, static_cast<std::int32_t>(magnitude));
     const auto bits = hn::BitCast(di, hn::Abs(hn::LoadU(d, v + i)));
     out.above |= mask_bits(d, hn::RebindMask(d, hn::Gt(bits, limit))) << i;
     out.equal |= mask_bits(d, hn::RebindMask(d, hn::Eq(bits, limit))) << i;
-  }
-#endif
-  for (; i < n; ++i) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(v[i]) & 0x7FFFFFFFu;
-    out.above |= std::uint64_t{bits > magnitude} << i;
-    out.equal |= std::uint64_t{bits == magnitude} << i;
-  }
+  });
   return out;
 }
 
@@ -117,8 +108,7 @@ TopK top_k(std::span<const float> v, std::size_t k) noexcept {
 }
 
 std::size_t select(std::span<const float> v, TopK& which, std::span<std::uint64_t> mask) noexcept {
-  use_selected_isa();
-  return HWY_DYNAMIC_DISPATCH(select_words)(v, which, mask);
+  return PRIDE_DISPATCH(select_words)(v, which, mask);
 }
 
 void clear_selected(std::span<const std::uint64_t> mask, std::span<float> v) noexcept {

@@ -1,8 +1,6 @@
 // cell_word: the bits of the cells that values lie in; SharedBits.
 // Reads 4 and writes 0.125 bytes per coordinate.
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
-
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
 #include "kernels/sign_calls.h"
@@ -20,24 +18,14 @@ namespace pride::kernels::HWY_NAMESPACE {
 std::uint64_t cells_of(const float* x, std::size_t n, float per_cell) {
   constexpr float kNoFraction = 0x1p23f;
   std::uint64_t bits = 0;
-  std::size_t i = 0;
-#if PRIDE_SIMD
-  const FloatTag d;
-  const hn::RebindToSigned<FloatTag> di;
-  const auto factor = hn::Set(d, per_cell), most = hn::Set(d, kNoFraction);
-  for (; i + hn::Lanes(d) <= n; i += hn::Lanes(d)) {
-    const auto y = hn::Mul(hn::LoadU(d, x + i), factor);
+  for_each_vector(n, {}, [&](auto d, std::size_t i) HWY_ATTR {
+    const hn::RebindToSigned<decltype(d)> di;
+    const auto y = hn::Mul(hn::LoadU(d, x + i), hn::Set(d, per_cell));
     // a comparison with NaN is false
-    const auto inside = hn::IfThenElseZero(hn::Lt(hn::Abs(y), most), y);
-    const auto cell = hn::ConvertTo(di, hn::Floor(inside));
-    bits |= mask_bits(d, hn::RebindMask(d, hn::TestBit(cell, hn::Set(di, 1)))) << i;
-  }
-#endif
-  for (; i < n; ++i) {
-    const float y = x[i] * per_cell;
-    if (!(std::abs(y) < kNoFraction)) continue;
-    bits |= (static_cast<std::uint64_t>(static_cast<std::int32_t>(std::floor(y))) & 1) << i;
-  }
+    const auto inside = hn::IfThenElseZero(hn::Lt(hn::Abs(y), hn::Set(d, kNoFraction)), y);
+    const auto odd = hn::TestBit(hn::ConvertTo(di, hn::Floor(inside)), hn::Set(di, 1));
+    bits |= mask_bits(d, hn::RebindMask(d, odd)) << i;
+  });
   return bits;
 }
 
@@ -51,8 +39,7 @@ namespace pride::kernels {
 HWY_EXPORT(cells_of);
 
 std::uint64_t cell_word(std::span<const float> x, float per_cell) noexcept {
-  use_selected_isa();
-  return HWY_DYNAMIC_DISPATCH(cells_of)(x.data(), x.size(), per_cell);
+  return PRIDE_DISPATCH(cells_of)(x.data(), x.size(), per_cell);
 }
 
 std::uint64_t SharedBits::at(std::size_t k) const noexcept {

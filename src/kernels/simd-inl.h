@@ -133,6 +133,19 @@ HWY_INLINE hn::Vec<D> stepped(D d, const float* x, Step step, hn::Vec<D> change)
   return hn::Sub(decayed, hn::Mul(hn::Set(d, step.lr), change));
 }
 
+// u*inv, kept within -largest..largest.
+template <class D>
+HWY_INLINE hn::Vec<D> scaled(D d, hn::Vec<D> u, float inv, int largest) {
+  const auto limit = hn::Set(d, static_cast<float>(largest));
+  return hn::Max(hn::Neg(limit), hn::Min(hn::Mul(u, hn::Set(d, inv)), limit));
+}
+
+template <class D>
+HWY_INLINE void store_levels(D, hn::Vec<hn::RebindToSigned<D>> q, std::int8_t* out) {
+  const hn::Rebind<std::int8_t, D> d8;
+  hn::StoreU(hn::DemoteTo(d8, q), d8, out);
+}
+
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace pride::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

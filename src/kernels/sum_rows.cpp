@@ -5,7 +5,6 @@
 
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
-#include "kernels/scalar.h"
 #include "kernels/value_calls.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,36 +17,35 @@
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
-// All loads of a block come before its stores, so that `out` may be one of the rows.
+// kVectors of coordinates. All loads come before the stores, so that `out` may be one of the rows.
+template <bool kMean, std::size_t kVectors, class D>
+HWY_INLINE void sum_at(D d, std::span<const float* const> rows, std::size_t i, float divisor,
+                       float* out) {
+  const std::size_t lanes = hn::Lanes(d);
+  hn::Vec<D> sums[kVectors];
+  for (std::size_t v = 0; v < kVectors; ++v) sums[v] = hn::LoadU(d, rows[0] + i + v * lanes);
+  for (const float* row : rows.subspan(1)) {
+    prefetch_next_page(row + i, kVectors * lanes * sizeof(float));
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      sums[v] = hn::Add(sums[v], hn::LoadU(d, row + i + v * lanes));
+    }
+  }
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    const auto result = kMean ? hn::Div(sums[v], hn::Set(d, divisor)) : sums[v];
+    hn::StoreU(result, d, out + i + v * lanes);
+  }
+}
+
 template <bool kMean>
 void sum(std::span<const float* const> rows, float divisor, std::span<float> out) {
-  std::size_t i = 0;
-#if PRIDE_SIMD
   const FloatTag d;
-  const auto vdivisor = hn::Set(d, divisor);
-  const std::size_t lanes = hn::Lanes(d);
-  for (; i + 4 * lanes <= out.size(); i += 4 * lanes) {
-    prefetch_next_page(rows[0] + i, 4 * lanes * sizeof(float));
-    auto s0 = hn::LoadU(d, rows[0] + i), s1 = hn::LoadU(d, rows[0] + i + lanes);
-    auto s2 = hn::LoadU(d, rows[0] + i + 2 * lanes), s3 = hn::LoadU(d, rows[0] + i + 3 * lanes);
-    for (const float* row : rows.subspan(1)) {
-      prefetch_next_page(row + i, 4 * lanes * sizeof(float));
-      s0 = hn::Add(s0, hn::LoadU(d, row + i));
-      s1 = hn::Add(s1, hn::LoadU(d, row + i + lanes));
-      s2 = hn::Add(s2, hn::LoadU(d, row + i + 2 * lanes));
-      s3 = hn::Add(s3, hn::LoadU(d, row + i + 3 * lanes));
-    }
-    float* to = out.data() + i;
-    hn::StoreU(kMean ? hn::Div(s0, vdivisor) : s0, d, to);
-    hn::StoreU(kMean ? hn::Div(s1, vdivisor) : s1, d, to + lanes);
-    hn::StoreU(kMean ? hn::Div(s2, vdivisor) : s2, d, to + 2 * lanes);
-    hn::StoreU(kMean ? hn::Div(s3, vdivisor) : s3, d, to + 3 * lanes);
+  constexpr std::size_t kVectors = 4, kBlock = kVectors * hn::MaxLanes(FloatTag());
+  std::size_t i = 0;
+  for (; i + kBlock <= out.size(); i += kBlock) {
+    prefetch_next_page(rows[0] + i, kBlock * sizeof(float));
+    sum_at<kMean, kVectors>(d, rows, i, divisor, out.data());
   }
-#endif
-  for (; i < out.size(); ++i) {
-    const float total = scalar::sum_at(rows, i);
-    out[i] = kMean ? total / divisor : total;
-  }
+  for (; i < out.size(); ++i) sum_at<kMean, 1>(OneFloatTag(), rows, i, divisor, out.data());
 }
 
 void sum_of(std::span<const float* const> rows, std::span<float> out) { sum<false>(rows, 1, out); }
@@ -67,13 +65,11 @@ HWY_EXPORT(sum_of);
 HWY_EXPORT(mean_of);
 
 void mean_rows(std::span<const float* const> rows, int divisor, std::span<float> out) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(mean_of)(rows, static_cast<float>(divisor), out);
+  PRIDE_DISPATCH(mean_of)(rows, static_cast<float>(divisor), out);
 }
 
 void sum_rows(std::span<const float* const> rows, std::span<float> out) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(sum_of)(rows, out);
+  PRIDE_DISPATCH(sum_of)(rows, out);
 }
 
 void Sum::run() const noexcept {

@@ -51,14 +51,12 @@ HWY_EXPORT(ternary_majority);
 void vote(std::span<const std::uint64_t* const> rows, const SharedBits& ties,
           std::span<std::uint64_t> positive) noexcept {
   if (rows.empty()) return std::fill(positive.begin(), positive.end(), 0), void();
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(majority)(rows, ties, positive);
+  PRIDE_DISPATCH(majority)(rows, ties, positive);
 }
 
 void vote_ternary(std::span<const std::uint64_t* const> rows, std::span<std::uint64_t> positive,
                   std::span<std::uint64_t> nonzero) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(ternary_majority)(rows, positive, nonzero);
+  PRIDE_DISPATCH(ternary_majority)(rows, positive, nonzero);
 }
 
 }  // namespace pride::kernels

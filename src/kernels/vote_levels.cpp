@@ -130,20 +130,12 @@ void signs_of_ints(std::span<const std::int32_t> sums, const SharedBits& ties,
     const std::size_t n = std::min<std::size_t>(64, sums.size() - 64 * k);
     const std::int32_t* s = sums.data() + 64 * k;
     std::uint64_t above = 0, zero = 0;
-    std::size_t i = 0;
-#if PRIDE_SIMD
-    const FloatTag d;
-    const hn::RebindToSigned<FloatTag> di;
-    for (; i + hn::Lanes(di) <= n; i += hn::Lanes(di)) {
-      const auto v = hn::LoadU(di, s + i);
-      above |= mask_bits(d, hn::RebindMask(d, hn::Gt(v, hn::Zero(di)))) << i;
-      zero |= mask_bits(d, hn::RebindMask(d, hn::Eq(v, hn::Zero(di)))) << i;
-    }
-#endif
-    for (; i < n; ++i) {
-      above |= std::uint64_t{s[i] > 0} << i;
-      zero |= std::uint64_t{s[i] == 0} << i;
-    }
+    for_each_vector(n, {}, [&](auto d, std::size_t i) HWY_ATTR {
+      const hn::RebindToSigned<decltype(d)> di;
+      const auto v = hn::LoadU(di, s + i), none = hn::Zero(di);
+      above |= mask_bits(d, hn::RebindMask(d, hn::Gt(v, none))) << i;
+      zero |= mask_bits(d, hn::RebindMask(d, hn::Eq(v, none))) << i;
+    });
     if (nonzero.empty() && zero != 0) above |= zero & ties.at(k);
     positive[k] = above;
     if (!nonzero.empty()) nonzero[k] = ~zero;
@@ -164,8 +156,7 @@ HWY_EXPORT(signs_of_ints);
 bool vote_levels(const LevelRows& rows, const SharedBits& ties,
                  std::span<std::uint64_t> positive) noexcept {
   if (rows.lines.empty()) return std::fill(positive.begin(), positive.end(), 0), true;
-  use_selected_isa();
-  return HWY_DYNAMIC_DISPATCH(signs_of_sums)(rows, ties, positive);
+  return PRIDE_DISPATCH(signs_of_sums)(rows, ties, positive);
 }
 
 bool vote_levels_ternary(const LevelRows& rows, std::span<std::uint64_t> positive,
@@ -175,14 +166,12 @@ bool vote_levels_ternary(const LevelRows& rows, std::span<std::uint64_t> positiv
     std::fill(nonzero.begin(), nonzero.end(), 0);
     return true;
   }
-  use_selected_isa();
-  return HWY_DYNAMIC_DISPATCH(ternary_signs_of_sums)(rows, positive, nonzero);
+  return PRIDE_DISPATCH(ternary_signs_of_sums)(rows, positive, nonzero);
 }
 
 void vote_sums(std::span<const std::int32_t> sums, const SharedBits& ties,
                std::span<std::uint64_t> positive, std::span<std::uint64_t> nonzero) noexcept {
-  use_selected_isa();
-  HWY_DYNAMIC_DISPATCH(signs_of_ints)(sums, ties, positive, nonzero);
+  PRIDE_DISPATCH(signs_of_ints)(sums, ties, positive, nonzero);
 }
 
 }  // namespace pride::kernels
