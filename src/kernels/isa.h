@@ -19,4 +19,4 @@ inline void use_selected_isa() noexcept {
 }  // namespace pride::kernels
 
 // The compiled variant of a kernel for the selected instruction set, to be called.
-#define PRIDE_DISPATCH(kernel) (use_selected_isa(), HWY_DYNAMIC_DISPATCH(kernel))
+#define PRIDE_DISPATCH(kernel) (::pride::kernels::use_selected_isa(), HWY_DYNAMIC_DISPATCH(kernel))

@@ -38,17 +38,14 @@ std::size_t find_non_finite(std::span<const float> x) {
 }
 
 float largest(std::span<const float> x) {
-  float out = 0;
-  std::size_t i = 0;
-#if PRIDE_SIMD
   const FloatTag d;
   auto most = hn::Zero(d);
+  std::size_t i = 0;
   for (; i + hn::Lanes(d) <= x.size(); i += hn::Lanes(d)) {
     const auto a = hn::Abs(hn::LoadU(d, x.data() + i));
     most = hn::IfThenElse(hn::Gt(a, most), a, most);
   }
-  out = hn::GetLane(hn::MaxOfLanes(d, most));
-#endif
+  float out = hn::GetLane(hn::MaxOfLanes(d, most));
   for (; i < x.size(); ++i) out = std::abs(x[i]) > out ? std::abs(x[i]) : out;
   return out;
 }

@@ -51,7 +51,6 @@ HWY_INLINE void prefetch_ahead(const float* at, std::size_t bytes) {
 // At most 16 lanes, so that a word of 64 coordinates is always whole vectors.
 using FloatTag = hn::CappedTag<float, PRIDE_SIMD ? 16 : 1>;
 using OneFloatTag = hn::CappedTag<float, 1>;
-using FloatVec = hn::Vec<FloatTag>;
 
 // Calls body(d, i) for the coordinates i, i + 1, ... of each vector of n, then for single ones:
 // a formula is written once. `streams` are prefetched; a body without long streams gives none.
