@@ -52,7 +52,7 @@ struct Half {
       flight.parts = method->parts(buckets[b], ctx);
       flight.wires.resize(flight.parts.size());
       for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-        prepare(flight.parts[k], ctx, flight.wires[k]);
+        size_frames(flight.parts[k], ctx, flight.wires[k]);
       }
       method->encode(buckets[b], ctx, flight);
       if (flight.pack) flight.pack(flight);

@@ -46,7 +46,7 @@ inline std::optional<NonFinite> one_step(Communicator& comm, Method& method, con
     flight.parts = method.parts(bucket, ctx);
     flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
     for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-      prepare(flight.parts[k], ctx, flight.wires[k]);
+      size_frames(flight.parts[k], ctx, flight.wires[k]);
     }
     encode(bucket, flight);
     if (flight.pack) flight.pack(flight);

@@ -26,7 +26,7 @@ class ExperimentFile : public testing::Test {
 
   // Of the common grid and what follows it.
   std::vector<Cell> cells(const std::string& more, const FlagValues& given = {}) const {
-    return cell_bits_of(read(kGrid + more), given);
+    return cells_of(read(kGrid + more), given);
   }
 
   void expect_refusal(const std::string& text, const std::string& part) const {
@@ -84,11 +84,11 @@ TEST_F(ExperimentFile, RefusesMoreRunsThanAnExperimentMayHave) {
   std::string axis = "[0.1";
   for (int i = 2; i <= 1500; ++i) axis += concat(", ", i, ".5");
   const Experiment grid = read(concat(kGrid, "lr = ", axis, "]\nweight-decay = ", axis, "]\n"));
-  test::expect_error<InvalidArgument>([&] { cell_bits_of(grid, {}); },
+  test::expect_error<InvalidArgument>([&] { cells_of(grid, {}); },
                                       {"try.toml: means 9,000,000 runs", "at most 10,000"});
   const Experiment tune = read(concat(kGrid, "[tune]\nsearch = \"climb\"\n[tune.grid]\nlr = ", axis,
                                       "]\nweight-decay = ", axis, "]\n"));
-  test::expect_error<InvalidArgument>([&] { cell_bits_of(tune, {}); },
+  test::expect_error<InvalidArgument>([&] { cells_of(tune, {}); },
                                       {"of lion has 2,250,000 points"});
 }
 
@@ -103,7 +103,7 @@ TEST_F(ExperimentFile, GivesWayToTheCommandLine) {
 }
 
 TEST_F(ExperimentFile, TellsTheCellsOfSeveralGridsApart) {
-  const auto cells = cell_bits_of(read(R"([[grid]]
+  const auto cells = cells_of(read(R"([[grid]]
 method = "lion"
 seed = 1
 width = 16
@@ -120,7 +120,7 @@ seed = 3
 width = 16
 steps = 1
 )"),
-                                  {});
+                              {});
   ASSERT_EQ(cells.size(), 3U) << "the third grid repeats the first one's cell";
   EXPECT_EQ(cells[0].varied, (Point{{"steps", "1"}}));
   EXPECT_EQ(cells[0].seeds, (std::vector<std::uint64_t>{1, 3}));
@@ -201,14 +201,14 @@ TEST_F(ExperimentFile, ThatAreShippedCanBeRead) {
     ++files;
     const Experiment experiment = read_experiment(entry.path());
     EXPECT_FALSE(experiment.title.empty()) << entry.path();
-    EXPECT_FALSE(cell_bits_of(experiment, {}).empty()) << entry.path();
+    EXPECT_FALSE(cells_of(experiment, {}).empty()) << entry.path();
   }
   EXPECT_GE(files, 6);
 }
 
 TEST_F(ExperimentFile, OfThePaperHasItsRuns) {
   const Experiment paper = read_experiment(fs::path(PRIDE_EXPERIMENTS) / "cifar10.toml");
-  const auto cells = cell_bits_of(paper, {});
+  const auto cells = cells_of(paper, {});
   std::size_t runs = 0, signum = 0;
   for (const Cell& cell : cells) {
     const bool of_figure_4 = cell.label.starts_with("signum");
