@@ -116,22 +116,7 @@ void pack_bits(std::span<const std::int8_t> q, LevelShape shape, std::size_t fir
 
 void pack(std::span<const std::int8_t> q, LevelShape shape, std::size_t first,
           std::span<std::uint64_t> lines) {
-  switch (shape.bits) {
-    case 2:
-      return pack_bits<2>(q, shape, first, lines);
-    case 3:
-      return pack_bits<3>(q, shape, first, lines);
-    case 4:
-      return pack_bits<4>(q, shape, first, lines);
-    case 5:
-      return pack_bits<5>(q, shape, first, lines);
-    case 6:
-      return pack_bits<6>(q, shape, first, lines);
-    case 7:
-      return pack_bits<7>(q, shape, first, lines);
-    default:
-      return pack_bits<8>(q, shape, first, lines);
-  }
+  with_level_bits(shape.bits, [&](auto bits) { pack_bits<bits>(q, shape, first, lines); });
 }
 
 HWY_INLINE void unpack_word(const std::uint64_t* line, LevelShape shape, std::size_t width,

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "kernels/kernels.h"
 #include "kernels/philox_key.h"
@@ -22,6 +23,15 @@ inline constexpr int kMinLevelBits = 2, kMaxLevelBits = 8;
 inline constexpr std::size_t kRunWords = 8;  // of 64 coordinates
 
 constexpr int largest_level(int bits) { return (1 << (bits - 1)) - 1; }
+
+// Calls body with `bits` as a constant.
+template <int kBits = kMinLevelBits>
+auto with_level_bits(int bits, const auto& body) {
+  if constexpr (kBits < kMaxLevelBits) {
+    if (bits != kBits) return with_level_bits<kBits + 1>(bits, body);
+  }
+  return body(std::integral_constant<int, kBits>());
+}
 
 // Layout of n_words * 64 packed coordinates.
 struct LevelShape {

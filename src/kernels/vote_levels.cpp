@@ -87,22 +87,8 @@ bool with_carry(const LevelRows& rows, std::size_t n_words, const Finish& finish
 
 template <class Finish>
 bool with_bits(const LevelRows& rows, std::size_t n_words, const Finish& finish) {
-  switch (rows.shape.bits) {
-    case 2:
-      return with_carry<2>(rows, n_words, finish);
-    case 3:
-      return with_carry<3>(rows, n_words, finish);
-    case 4:
-      return with_carry<4>(rows, n_words, finish);
-    case 5:
-      return with_carry<5>(rows, n_words, finish);
-    case 6:
-      return with_carry<6>(rows, n_words, finish);
-    case 7:
-      return with_carry<7>(rows, n_words, finish);
-    default:
-      return with_carry<8>(rows, n_words, finish);
-  }
+  return with_level_bits(rows.shape.bits,
+                         [&](auto bits) { return with_carry<bits>(rows, n_words, finish); });
 }
 
 bool signs_of_sums(const LevelRows& rows, const SharedBits& ties,
