@@ -20,7 +20,8 @@ def keep_common(optimizer, model):
                f"option delay={delay}, for which every step would wait" if delay else None)
     if problem:
         raise InvalidArgument(f"pride: local steps with {problem}: the model has the common parameters "
-                              "between steps here; use pride.Optimizer in a loop of your own")
+                              f"between steps here; use pride.{type(optimizer).__name__} in a loop of "
+                              "your own")
     parameters.between = Between(optimizer, model)
     parameters.between.common()
 

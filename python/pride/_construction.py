@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import atexit
 import collections
+import collections.abc
 import copy
 import ctypes as c
 import os
@@ -41,7 +42,7 @@ class Constructed(torch.optim.Optimizer):
         which copies have, too."""
         duration(settings["timeout"])
         self._reset({**_OF_RANKS, **settings,
-                     "options": dict(options) if isinstance(options, dict) else {}})
+                     "options": dict(options) if isinstance(options, collections.abc.Mapping) else {}})
 
         def take():
             check_arguments(self._settings, options, {**flags, "broadcast_parameters": broadcast})
@@ -183,13 +184,20 @@ class Constructed(torch.optim.Optimizer):
         self._native.check_usable()
         if self._parameters.handle is None:
             self._build_copy()
+        if self._settings["process_group"] is None:
+            self._ranks.world.refuse_late_group()
 
     # Copies and pickles load the original's state in their first operation.
 
     def _build_copy(self):
         """Collective."""
         saved = self._saving.of_copy()
-        self._build()
+        try:
+            self._build()
+        except BaseException:
+            if self._parameters.handle is not None:
+                self._begin_again(saved)
+            raise
         try:
             self._load(saved, "keep")
         except BaseException as error:
@@ -197,6 +205,22 @@ class Constructed(torch.optim.Optimizer):
             self._ranks.broken = f"the state of the optimizer that was copied: {error}"
             raise
         self._saving.saved = None
+
+    def _begin_again(self, saved):
+        """A copy that was refused after its construction is built again by the next operation."""
+        parameters = self._parameters
+        self.close()
+        self._reset(self._settings)
+        self._parameters.names, self._parameters.matrices = parameters.names, parameters.matrices
+        self._load_later(saved)
+
+    def _load_later(self, saved):
+        """The first operation loads the state, and the caller sees it until then."""
+        self._saving.saved = saved
+        params = self._groups.parameters()
+        self.state = collections.defaultdict(dict)
+        for i, entry in saved["state"].items():
+            self.state[params[i]] = entry
 
     def _pickled(self):
         settings = dict(self._settings)
@@ -220,11 +244,7 @@ class Constructed(torch.optim.Optimizer):
         for p, name in zip(params, state["names"]):
             self._parameters.names.setdefault(id(p), name)
         self._parameters.matrices.unpickle(params, state["matrices"])
-        self._saving.saved = state["saved"]
-        # the caller sees the state that the first operation will load
-        self.state = collections.defaultdict(dict)
-        for i, entry in state["saved"]["state"].items():
-            self.state[params[i]] = entry
+        self._load_later(state["saved"])
         torch.optim.Optimizer.__setstate__(self, {})
 
     def __deepcopy__(self, memo):

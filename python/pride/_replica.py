@@ -47,7 +47,8 @@ class Replica(Constructed):
         """Appends a group of parameters. Collective."""
         add = super().add_param_group
         parameters, ranks, groups = self._parameters, self._ranks, self._groups
-        if parameters.handle is None and self._saving.saved is None:  # torch's constructor
+        if parameters.handle is None and self._saving.saved is None and not ranks.broken:
+            # torch's constructor
             groups.append(add, param_group)
             return
         self._usable()
@@ -146,7 +147,7 @@ class Replica(Constructed):
 
     def _refuse_copy(self, what):
         if self._parameters.handle is None:
-            raise Error(f"pride: no {what} before the first step of a copied optimizer")
+            raise Error(f"pride: no {what}: {self._ranks.broken or 'the optimizer is a copy without a step'}")
 
     def to_common(self) -> None:
         """With local steps: sets the model to the common parameters, to evaluate or save.
@@ -187,8 +188,8 @@ class Replica(Constructed):
 
     @locked
     def state_dict(self) -> Dict[str, Any]:
-        """The state of this rank, or of all virtual workers; after ``consolidate_state_dict()`` that
-        of all ranks.
+        """The state of this rank, or of all virtual workers; after :meth:`consolidate_state_dict`
+        that of all ranks.
 
         Not collective. Returns copies, of one moment in whatever thread: it waits for the end of a
         step. Each rank's own momentum has the rank in its key, e.g. ``m.rank3``. With ``overlap``,
@@ -204,6 +205,15 @@ class Replica(Constructed):
             changed = hook(self, made)
             made = made if changed is None else changed
         return made
+
+    @locked
+    def consolidate_state_dict(self, to: int = 0) -> None:
+        """Gathers the state of all ranks on rank ``to``, for its next :meth:`state_dict`.
+
+        Collective. With virtual workers and with a coordinator there is nothing to gather.
+        """
+        self._usable()
+        self._saving.consolidate(to)
 
     @locked
     def load_state_dict(self, state_dict: Dict[str, Any], *, local: str = "keep") -> None:

@@ -6,6 +6,7 @@ from ._agreement import Agreement
 from ._amp import Amp
 from ._backward import Backward
 from ._groups import info_of
+from ._ranks import locked
 from ._replica import Replica
 from ._steps import Steps
 from .errors import without_frames
@@ -45,10 +46,11 @@ class Stepping(Replica):
         return not self._ranks.nodes and not any(
             "h" in info_of(name, options).options for name, options, _ in self._groups.methods())
 
-    def _saved(self):
+    @locked
+    def state_dict(self):
         if self._ranks.in_step:
             self._backward.leave()
-        made = super()._saved()
+        made = super().state_dict()
         self._saving.saved_alone = self._saving.saved_alone or self._saving.lacks_others()
         return made
 

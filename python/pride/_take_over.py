@@ -81,6 +81,8 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
         raise InvalidArgument("pride: take_over: the list of optimizers is empty")
     leave_gradients_local(model)
     schedulers = list(scheduler) if isinstance(scheduler, (list, tuple)) else [scheduler]
+    arguments = {key: value for key, value in arguments.items() if key not in (
+        "coordinator", "workers") or value is not None}
     make = functools.partial(RunWorker if "coordinator" in arguments else VirtualWorkers
                              if "workers" in arguments else Optimizer, method=method)
     factors = tuple(None if value is None else number(f"take_over: {name}", value, 0) for name, value in (

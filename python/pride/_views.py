@@ -35,7 +35,7 @@ class Views:
 
     def make(self, state, slots, named, handle, methods):
         """Fills state with views of the library's memory. named: slots with the names in errors;
-        methods: those of the groups, by by_method()."""
+        methods: those of the groups, by Groups.methods()."""
         self._named, self._handle = named, handle
         sections, infos = {}, {}  # by group
         for method, options, groups in methods:

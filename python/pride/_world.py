@@ -65,6 +65,9 @@ class _NativeWorld:
     def silence(self):
         return ""
 
+    def refuse_late_group(self):
+        """Raises InvalidArgument if this world was made before torch's default group."""
+
     def close(self):
         self.handle.close()
 
@@ -101,6 +104,11 @@ class Alone(_NativeWorld):
         self.timeout = timeout or _USUAL
         self.handle = library.Handle("comm", "pride_comm_threads", 1)
 
+    def refuse_late_group(self):
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            raise InvalidArgument("pride: this optimizer was made before init_process_group() and "
+                                  "works alone: make it afterwards")
+
 
 class Coordinated(Alone):
     """One worker of a coordinator."""
@@ -124,6 +132,15 @@ class Coordinated(Alone):
     def fail(self, reason):
         if self.line is not None:
             library.lib.pride_coordinator_interrupt(self.line)
+
+    def close(self):
+        """Leaves the run."""
+        if self.line is not None:
+            self.line.close()
+        super().close()
+
+    def refuse_late_group(self):
+        """A run needs no group."""
 
 
 class World(_NativeWorld):

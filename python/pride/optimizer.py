@@ -144,7 +144,10 @@ class Optimizer(Stepping):
             self._find_outside(self._model() if self._model else None)
 
     def _check_start(self):
-        """Compares the ranks' initial values now; libpride would do so in the first step."""
+        """Compares the ranks' initial values now; libpride would do so in the first step. With local
+        steps copies begin with each rank's own."""
+        if self._saving.saved is not None and self._parameters.has_local_steps():
+            return
         ranks, slots = self._ranks, self._parameters.of_node
         rows = ranks.agree("check_replicas", None, self._parameters.hashes)
         others = [r for r, row in enumerate(rows) if row[3 if ranks.nodes else 2] != (
@@ -179,14 +182,6 @@ class Optimizer(Stepping):
         if model is not None and self._agreement.outside is not None:
             self._agreement.outside.add(model)
 
-    def _usable(self):
-        super()._usable()
-        group = torch.distributed
-        if (self._ranks.world.size == 1 and self._settings["process_group"] is None and
-                group.is_available() and group.is_initialized() and group.get_world_size() > 1):
-            raise InvalidArgument("pride: this optimizer was made before init_process_group() and "
-                                  "works alone: make it afterwards")
-
     def no_sync(self) -> "contextlib.AbstractContextManager[None]":
         """With ``overlap=True``: backwards in the block accumulate gradients and exchange nothing.
 
@@ -206,12 +201,3 @@ class Optimizer(Stepping):
         self._ranks.agree("broadcast_parameters", self._parameters.table.fill)
         self._ranks.call("pride_optimizer_broadcast", self._parameters.handle, None)
         self._parameters.table.written()
-
-    @locked
-    def consolidate_state_dict(self, to: int = 0) -> None:
-        """Gathers the state of all ranks on rank ``to``, for its next :meth:`state_dict`.
-
-        Collective.
-        """
-        self._usable()
-        self._saving.consolidate(to)

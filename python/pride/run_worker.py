@@ -93,6 +93,10 @@ class RunWorker(Stepping):
     def _start(self, broadcast):
         self.join()
 
+    def _build_copy(self):
+        super()._build_copy()
+        self.join()
+
     def _exchanges_all(self):
         return False  # an overflow is read on the host, before the ballot
 

@@ -49,6 +49,9 @@ class VirtualWorkers(Replica):
         whole("workers", self._settings["workers"], 1, 1024)
         self._ranks.world = self._ranks.voters = make_world(None, timeout)
         self._ranks.played = self._settings["workers"]
+
+    def _reset(self, settings):
+        super()._reset(settings)
         self._handed_over = set()  # workers whose gradients libpride has
 
     @contextlib.contextmanager
@@ -131,6 +134,12 @@ class VirtualWorkers(Replica):
             parameters.table.written(parameters.frozen)
         self._traffic.add(report)
         self._saving.stepped()
+
+    def _saved(self):
+        if self._handed_over:
+            raise InvalidArgument("pride: the state between the blocks of workers: save it, or copy the "
+                                  "optimizer, after step()")
+        return super()._saved()
 
     def _forget_step(self):
         self._handed_over = set()

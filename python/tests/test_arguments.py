@@ -140,6 +140,7 @@ def test_mappings_and_sequences_of_other_types_are_read():
                                 options=types.MappingProxyType({"tie": "zero"}))
     a_step(optimizer, model)
     assert tuple(optimizer.param_groups[0]["betas"]) == (0.8, 0.9)
+    assert optimizer.traffic()["sections"][0]["options"]["tie"] == "zero"
 
 
 @pytest.mark.parametrize("name, values", [

@@ -1,6 +1,7 @@
 # Workers of a coordinator, `pride serve` of models.BUILD.
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import copy
 import functools
 import os
 import signal
@@ -55,7 +56,7 @@ worker_of = functools.partial(pride.RunWorker, method="dlion-vote")
 def trained(address, name, model, steps, rounds):
     optimizer = worker_of(model.parameters(), lr=1e-2, coordinator=address,
                                       name=name, timeout=60)
-    generator = torch.Generator().manual_seed(len(name))
+    generator = torch.Generator().manual_seed(len(name or ""))
     for _ in range(steps):
         optimizer.zero_grad()
         x = torch.randn(8, 40, generator=generator)
@@ -265,6 +266,31 @@ def test_take_over_joins_a_run(coordinator):
     assert two.param_groups is given.param_groups
     one.close()
     two.close()
+
+
+@needs_program
+def test_a_worker_that_is_closed_has_left(coordinator):
+    """Otherwise the round waits for it: one worker is enough."""
+    closed = []
+    for _ in range(2):
+        closed.append(worker_of(model_of(1).parameters(), lr=1e-2, coordinator=coordinator, timeout=20))
+        closed[-1].close()
+    rounds = []
+    trained(coordinator, "third", model_of(1), 3, rounds).close()
+    assert [each["voters"] for each in rounds] == [1, 1, 1]
+
+
+@needs_program
+def test_a_copy_joins_the_run(coordinator):
+    rounds, model = [], model_of(1)
+    optimizer = trained(coordinator, None, model, 2, rounds)
+    made_model, made = copy.deepcopy((model, optimizer))
+    optimizer.close()
+    made_model(torch.ones(8, 40)).square().sum().backward()
+    made.step()
+    assert made.last_round()["counted"] and made.state_dict()["state"][0]["step"] == 3
+    assert models.bits(made_model.parameters()) != models.bits(model.parameters())
+    made.close()
 
 
 @needs_program

@@ -37,13 +37,14 @@ def test_an_optimizer_of_a_group_works_and_others_are_told(world):
     assert first == third and "not a member" in text and "rank 1" in text
 
 
-def too_early(rank, n, pipe, file, announced):
+def too_early(rank, n, pipe, file, announced, **more):
     """An optimizer, then the group; with the environment of torchrun if that is announced."""
     if announced:
         os.environ["WORLD_SIZE"] = str(n)
     try:
-        model, optimizer = make()
-        models.train(model, optimizer, 1)
+        model, optimizer = make(**more)
+        if not more:
+            models.train(model, optimizer, 1)
         start_group(rank, n, f"file://{file}")
         optimizer.step()
         pipe.send("all steps were made")
@@ -58,6 +59,16 @@ def test_an_optimizer_made_before_the_group_is_refused(tmp_path, announced, text
     for pipe in Processes(2, too_early, tmp_path / "store", announced).pipes:
         assert pipe.poll(20)
         assert re.search(text, pipe.recv())
+
+
+def played_too_early(rank, n, pipe, file):
+    too_early(rank, n, pipe, file, False, workers=1)
+
+
+def test_virtual_workers_made_before_the_group_are_refused(tmp_path):
+    for pipe in Processes(2, played_too_early, tmp_path / "store").pipes:
+        assert pipe.poll(20)
+        assert re.search(r"made before init_process_group\(\) and works alone", pipe.recv())
 
 
 def group_again(file):

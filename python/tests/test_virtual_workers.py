@@ -274,3 +274,23 @@ def test_a_pickle_goes_on(method, options):
         step(m, o, 2)
     assert models.bits(model.parameters()) == models.bits(model_too.parameters())
     assert texts_and_tensors(optimizer.state_dict()) == texts_and_tensors(too.state_dict())
+
+
+def test_the_state_between_the_blocks_of_workers_is_refused():
+    model, optimizer = make("dlion-vote", {}, torch.float32, workers=2)
+    with optimizer.worker(1):
+        backward(model, 1, 0)
+    for call in (optimizer.state_dict, lambda: copy.deepcopy(optimizer)):
+        with pytest.raises(pride.InvalidArgument, match="between the blocks of workers"):
+            call()
+    with optimizer.worker(0):
+        backward(model, 0, 0)
+    optimizer.step()
+    optimizer.consolidate_state_dict()  # as a script does that is also for ranks
+    assert {"m.rank0", "m.rank1"} <= set(optimizer.state_dict()["state"][0])
+
+
+def test_take_over_without_workers_makes_an_optimizer_of_ranks():
+    model = models.mlp()
+    taken = pride.take_over(torch.optim.AdamW(model.parameters()), model, workers=None, coordinator=None)
+    assert type(taken) is pride.Optimizer

@@ -38,7 +38,7 @@ WorkerSecret secret_of(const std::string& file) {
   if (file.empty()) {
     return {random_secret(),
             "of this process only: no file keeps it (pride train: --out OUT; Python: "
-            "coordinator_secret=FILE)"};
+            "secret=FILE)"};
   }
   const bool is_new = !std::filesystem::exists(file);
   if (is_new) write_file(file, random_secret(), 0600);
