@@ -86,7 +86,8 @@ class Constructed(torch.optim.Optimizer):
     def _start(self, broadcast):
         """After construction: makes the ranks' parameters equal, or checks that they are."""
 
-    def _step(self, closure, scaler):
+    def _step(self, scaler):
+        """One step with the gradients that are there."""
         raise NotImplementedError
 
     # Construction.

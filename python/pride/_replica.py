@@ -29,13 +29,23 @@ class Replica(Constructed):
 
         def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
             """One step; collective. Returns the closure's loss."""
-            return self._step(closure, None)
+            return self._step_after(closure, None)
     else:
 
         def step(self, closure: Optional[Callable[[], float]] = None, *,
                  grad_scaler=None) -> Optional[float]:
             """One step; collective. Returns the closure's loss."""
-            return self._step(closure, grad_scaler)
+            return self._step_after(closure, grad_scaler)
+
+    @without_frames
+    def _step_after(self, closure, scaler):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._usable()
+        self._step(scaler)
+        return loss
 
     def zero_grad(self, set_to_none: bool = NEW_TORCH) -> None:
         """As in torch."""

@@ -9,7 +9,6 @@ from ._groups import info_of
 from ._ranks import locked
 from ._replica import Replica
 from ._steps import Steps
-from .errors import without_frames
 
 
 class Stepping(Replica):
@@ -23,13 +22,7 @@ class Stepping(Replica):
                             self._saving, self._traffic)
         self.scaler = None  # GradScaler of torch 2.x whose found_inf all ranks share
 
-    @without_frames
-    def _step(self, closure, scaler):
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._usable()
+    def _step(self, scaler):
         with self._lock, torch.no_grad():
             between = self._parameters.between
             if between is not None:
@@ -39,7 +32,6 @@ class Stepping(Replica):
                 between.stepped()
         if interrupt is not None:
             raise interrupt
-        return loss
 
     def _exchanges_all(self):
         """True if every step has frames, which can carry an overflow to all ranks."""

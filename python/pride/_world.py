@@ -110,39 +110,6 @@ class Alone(_NativeWorld):
                                   "works alone: make it afterwards")
 
 
-class Coordinated(Alone):
-    """One worker of a coordinator."""
-
-    line = None  # the connection, once there is one
-
-    def call(self, name, *arguments):
-        """Joins in a thread, so that the interpreter handles signals during the wait."""
-        if name != "pride_optimizer_broadcast":
-            return super().call(name, *arguments)
-        work = Work(lambda: library.call(name, *arguments))
-        try:
-            while not work.done(SLICE_S):
-                pass
-        except BaseException as interrupt:  # Ctrl-C
-            self.fail(type(interrupt).__name__)
-            work.done(None)
-            raise
-        return work.result()
-
-    def fail(self, reason):
-        if self.line is not None:
-            library.lib.pride_coordinator_interrupt(self.line)
-
-    def close(self):
-        """Leaves the run."""
-        if self.line is not None:
-            self.line.close()
-        super().close()
-
-    def refuse_late_group(self):
-        """A run needs no group."""
-
-
 class World(_NativeWorld):
     """This rank in a process group, with failure propagation over the group's store."""
 

@@ -10,15 +10,50 @@ from typing import Any, Dict, Iterable, Optional, Tuple, Union
 
 from . import _library as library
 from ._device import HOST
+from ._lane import SLICE_S
 from ._ranks import locked
 from ._stepping import Stepping
-from ._world import Coordinated
+from ._threads import Work
+from ._world import Alone
 from .errors import InvalidArgument, text, without_frames
 
 
 @library.NOTICE
 def _warn(_, message):
     warnings.warn(f"pride: {message.decode()}")
+
+
+class Coordinated(Alone):
+    """One worker of a coordinator."""
+
+    line = None  # the connection, once there is one
+
+    def call(self, name, *arguments):
+        """Joins in a thread, so that the interpreter handles signals during the wait."""
+        if name != "pride_optimizer_broadcast":
+            return super().call(name, *arguments)
+        work = Work(lambda: library.call(name, *arguments))
+        try:
+            while not work.done(SLICE_S):
+                pass
+        except BaseException as interrupt:  # Ctrl-C
+            self.fail(type(interrupt).__name__)
+            work.done(None)
+            raise
+        return work.result()
+
+    def fail(self, reason):
+        if self.line is not None:
+            library.lib.pride_coordinator_interrupt(self.line)
+
+    def close(self):
+        """Leaves the run."""
+        if self.line is not None:
+            self.line.close()
+        super().close()
+
+    def refuse_late_group(self):
+        """A run needs no group."""
 
 
 class RunWorker(Stepping):

@@ -101,13 +101,7 @@ class VirtualWorkers(Replica):
         parameters.hooks.reset()
         self._handed_over.add(number)
 
-    @without_frames
-    def _step(self, closure, scaler):
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._usable()
+    def _step(self, scaler):
         if scaler is not None or getattr(self, "found_inf", None) is not None:
             raise InvalidArgument("pride: a GradScaler with virtual workers: their gradients are "
                                   "handed over before it can check them; use bfloat16")
@@ -117,7 +111,6 @@ class VirtualWorkers(Replica):
                                   f"{listed(sorted(missing))} of {self._ranks.played}: each needs a "
                                   "block `with optimizer.worker(i):` first")
         self._step_all()
-        return loss
 
     @locked
     @torch.no_grad()

@@ -16,8 +16,7 @@ pytestmark = pytest.mark.skipif(
 
 SCRIPT = """
 import contextlib, copy, os, time, warnings
-import torch
-import pride
+import torch, pride
 from fake_gpu import driver, emptied, for_room, install, synchronize
 from pride import _device, _library as library
 
