@@ -1,52 +1,29 @@
-# Install rules and the CMake package that find_package(pride) reads.
+# Install rules of the library and the CMake package that find_package(pride) reads. The houses install
+# theirs into the same package.
 # SPDX-License-Identifier: Apache-2.0
 include(CMakePackageConfigHelpers)
 
-set(PRIDE_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/pride)
-
-# Installs one library and its export file, <export>Targets.cmake.
-function(pride_install_library target export)
-  install(TARGETS ${target} EXPORT ${export}
-          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-          RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(EXPORT ${export} NAMESPACE pride:: FILE ${export}Targets.cmake
-          DESTINATION ${PRIDE_PACKAGE_DIR})
-endfunction()
-
-pride_install_library(pride_core prideCore)
+pride_install(pride_core prideCore)
 
 # One export file per optional part: a user of core then needs neither MPI nor torch. The headers of
 # a part that was not built stay out.
-set(PRIDE_INSTALLED_PARTS "")
 set(header_filters "")
-if(TARGET pride_train)
-  foreach(name io data)
-    set_target_properties(pride_${name} PROPERTIES EXPORT_NAME train_${name})
-    install(TARGETS pride_${name} EXPORT pride_train ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  endforeach()
-endif()
-if(TARGET pride_coord_client)  # the messages and calls go with it; the coordinator itself is a program
-  foreach(name coord_proto coord_grpc)
-    set_target_properties(pride_${name} PROPERTIES EXPORT_NAME ${name})
-    install(TARGETS pride_${name} EXPORT pride_coord ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  endforeach()
-  set_target_properties(pride_coord_client PROPERTIES EXPORT_NAME coord)
-  pride_install_library(pride_coord_client pride_coord)
-  string(APPEND PRIDE_INSTALLED_PARTS ", coord")
-else()
-  list(APPEND header_filters PATTERN "pride/coord" EXCLUDE)
-endif()
-foreach(part mpi torch c10d train c c_mpi c_coord)
+foreach(part mpi torch c c_mpi)
   if(TARGET pride_${part})
     set_target_properties(pride_${part} PROPERTIES EXPORT_NAME ${part})
-    pride_install_library(pride_${part} pride_${part})
-    string(APPEND PRIDE_INSTALLED_PARTS ", ${part}")
+    pride_install(pride_${part} pride_${part})
   else()
-    list(APPEND header_filters PATTERN "${part}_*.h" EXCLUDE PATTERN "pride/${part}" EXCLUDE
-                               PATTERN "pride/${part}.h" EXCLUDE)
+    list(APPEND header_filters PATTERN "${part}_*.h" EXCLUDE PATTERN "pride/${part}" EXCLUDE)
   endif()
 endforeach()
+pride_install(pride_c_static pride_c_static)
+if(TARGET pride_program)
+  install(TARGETS pride_files EXPORT pride_program ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  pride_install(pride_program pride_program)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/apps/program ${PROJECT_BINARY_DIR}/apps/program/include/program
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/pride-program FILES_MATCHING PATTERN "*.h"
+          PATTERN "program/include" EXCLUDE)
+endif()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/pride DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h" ${header_filters})

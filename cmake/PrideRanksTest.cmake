@@ -6,6 +6,6 @@
 function(pride_ranks_add_test name ranks timeout_s program)
   add_test(NAME ${name}
     COMMAND $<TARGET_FILE:rank_launcher> ${ranks} $<TARGET_FILE:${program}> ${ARGN})
-  set_tests_properties(${name} PROPERTIES LABELS c10d TIMEOUT ${timeout_s} COST 200
+  set_tests_properties(${name} PROPERTIES LABELS "lab;c10d" TIMEOUT ${timeout_s} COST 200
     ENVIRONMENT ${pride_one_blas_thread})
 endfunction()

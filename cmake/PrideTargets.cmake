@@ -1,6 +1,22 @@
 # Settings that every target of pride shares, and the search for the optional parts.
 # SPDX-License-Identifier: Apache-2.0
 
+include_guard(GLOBAL)
+include(GNUInstallDirs)
+
+# The folder of the repository, in the houses, too.
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH PRIDE_ROOT)
+set(PRIDE_ROOT ${PRIDE_ROOT} CACHE INTERNAL "pride's repository")
+set(PRIDE_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/pride)
+# beside `pride`, which looks for the programs of the houses there
+set(PRIDE_PROGRAM_DIR ${CMAKE_BINARY_DIR}/apps/pride)
+
+option(PRIDE_DEVELOPER "Warnings are errors" OFF)
+set(PRIDE_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
 # Compile through ccache where it is installed, unless the user chose a launcher.
 find_program(PRIDE_CCACHE ccache)
 mark_as_advanced(PRIDE_CCACHE)
@@ -44,8 +60,8 @@ function(pride_group_sources name)
   foreach(source IN LISTS sources)
     cmake_path(GET source PARENT_PATH folder)
     cmake_path(ABSOLUTE_PATH folder NORMALIZE)
-    string(REPLACE "${PROJECT_BINARY_DIR}" "" folder "${folder}")
-    string(REPLACE "${PROJECT_SOURCE_DIR}" "" folder "${folder}")
+    string(REPLACE "${CMAKE_BINARY_DIR}" "" folder "${folder}")
+    string(REPLACE "${PRIDE_ROOT}" "" folder "${folder}")
     string(MAKE_C_IDENTIFIER "in${folder}" folder)
     list(APPEND folders ${folder})
     list(APPEND ${folder} ${source})
@@ -114,4 +130,37 @@ function(pride_optional variable package)
   else()
     message(STATUS "pride: ${package} not found, building without ${variable}")
   endif()
+endfunction()
+
+# pride_install(target export): installs one library and its export file, <export>Targets.cmake.
+function(pride_install target export)
+  install(TARGETS ${target} EXPORT ${export}
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(EXPORT ${export} NAMESPACE pride:: FILE ${export}Targets.cmake
+          DESTINATION ${PRIDE_PACKAGE_DIR})
+endfunction()
+
+# pride_embed(output header NAME=FILE...): a source with these files as texts of namespace pride::app.
+function(pride_embed output header)
+  list(TRANSFORM ARGN REPLACE "^[^=]*=" "" OUTPUT_VARIABLE files)
+  add_custom_command(OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${output} "-DTEXTS=${ARGN}" -DHEADER=${header}
+      -P ${PRIDE_ROOT}/cmake/EmbedTexts.cmake
+    DEPENDS ${files} ${PRIDE_ROOT}/cmake/EmbedTexts.cmake
+    WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR} VERBATIM)
+endfunction()
+
+# pride_c_library(name output source...): a library of C functions alone; C++ is hidden in it.
+function(pride_c_library name output)
+  add_library(${name} SHARED ${ARGN})
+  pride_target(${name})
+  set(exports ${PRIDE_ROOT}/src/c/exports.map)
+  target_link_options(${name} PRIVATE -Wl,--version-script=${exports})
+  set_target_properties(${name} PROPERTIES OUTPUT_NAME ${output} SOVERSION 1
+                        VERSION 1.${PRIDE_VERSION_MINOR}.${PRIDE_VERSION_PATCH}
+                        INTERFACE_COMPILE_FEATURES ""  # users may have no C++ compiler
+                        CXX_VISIBILITY_PRESET hidden LINK_DEPENDS ${exports}
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/src/c)
 endfunction()

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
-#include "base/digest.h"
 #include "codecs/frame.h"
 #include "fuzz_input.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 
 namespace pride::fuzz {

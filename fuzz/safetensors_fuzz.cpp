@@ -8,7 +8,7 @@
 
 #include "fuzz_input.h"
 #include "pride/error.h"
-#include "train/io/safetensors.h"
+#include "program/io/safetensors.h"
 
 namespace pride::fuzz {
 namespace {

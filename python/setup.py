@@ -38,7 +38,7 @@ def built():
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         subprocess.check_call(
             ["cmake", "-S", str(SOURCE), "-B", folder, *generator, "-DCMAKE_BUILD_TYPE=Release",
-             "-DPRIDE_WITH_TORCH=OFF", "-DPRIDE_WITH_C10D=OFF", "-DPRIDE_BUILD_APPS=OFF",
+             "-DPRIDE_WITH_TORCH=OFF", "-DPRIDE_BUILD_APPS=OFF", "-DPRIDE_BUILD_LAB=OFF",
              "-DPRIDE_BUILD_TESTS=OFF"])
     subprocess.check_call(["cmake", "--build", folder, "--target", "pride_c_all", "--parallel",
                            os.environ.get("PRIDE_BUILD_JOBS", str(os.cpu_count()))])

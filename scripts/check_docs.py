@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# Checks that links and anchors of the pages exist, that the pages named in comments exist, and that the
-# messages quoted in docs/errors.md are in the sources.
+# Checks that links and anchors of the pages exist, that the pages named in comments and in the pages' own
+# text exist, and that the messages quoted in the errors.md of each house are in its sources.
 # SPDX-License-Identifier: Apache-2.0
 """usage: check_docs.py [ROOT]        check the tree at ROOT (default: this repository)
        check_docs.py --self-test   check the checker: made-up faults are found
@@ -12,14 +12,21 @@ import sys
 import tempfile
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)\)")
-# Extensions of the files whose comments and help texts may name a page.
-NAMING = (".h", ".c", ".cpp", ".py", ".sh", ".txt", ".toml", ".cmake")
-NAMED_PAGE = re.compile(r"(?<![\w/.-])docs/[\w./-]*\.md\b")
+# Extensions of the files whose comments, help texts or code may name a page.
+NAMING = (".h", ".c", ".cpp", ".py", ".sh", ".txt", ".toml", ".cmake", ".proto", ".service",
+          ".md")
+# Pages are named by their paths from the root.
+NAMED_PAGE = re.compile(r"(?<![\w/.-])(?:(?:coordinator|lab)/)?docs/[\w./-]*\.md\b")
 # Matches character literals only to skip them: one may be a quotation mark.
 LITERAL = re.compile(r"""'(?:\\.|[^'\\\n])'|R"\((?P<raw>.*?)\)"|f?"(?P<text>(?:\\.|[^"\\\n])*)\"""", re.S)
 # What may stand between two parts of a message in the sources, in characters of other literals.
 GAP = "[\\s\\S]{0,300}?"
-SOURCES = ("src", "apps", "include", "python/pride")
+# The page of messages of each house, and the folders of its sources.
+MESSAGES = {
+    "docs/errors.md": ("src", "apps", "include", "python/pride"),
+    "coordinator/docs/errors.md": ("coordinator/src", "coordinator/app", "coordinator/include"),
+    "lab/docs/errors.md": ("lab/src", "lab/app", "lab/include"),
+}
 
 
 def anchor(title):
@@ -62,6 +69,8 @@ def check_named_pages(root, path):
         text = path.read_text()
     except UnicodeDecodeError:
         return
+    if path.suffix == ".md":
+        text = LINK.sub("", text)
     for name in sorted(set(NAMED_PAGE.findall(text))):
         if not (root / name).exists():
             yield f"{path.relative_to(root)}: names {name}, which is not there"
@@ -95,21 +104,21 @@ def quoted_messages(page):
             yield number, first[1] if first else None
 
 
-def check_messages(root):
-    page = root / "docs/errors.md"
+def check_messages(root, name, folders):
+    page = root / name
     if not page.exists():
         return
-    streams = [literals(path.read_text()) for folder in SOURCES
+    streams = [literals(path.read_text()) for folder in folders
                for path in sorted((root / folder).rglob("*")) if path.suffix in (".h", ".cpp", ".py")]
     for number, message in quoted_messages(page):
         parts = [part for part in (message or "").split("...") if part.strip()]
         if not parts:
-            yield f"docs/errors.md:{number}: a row without a message in its first column"
+            yield f"{name}:{number}: a row without a message in its first column"
             continue
         # "..." may begin or end a literal, so that the blanks beside it may belong to either side.
         found = re.compile(GAP.join(re.escape(part.strip()) for part in parts))
         if not any(found.search(stream) for stream in streams):
-            yield f"docs/errors.md:{number}: no source has the message \"{message}\""
+            yield f"{name}:{number}: no source has the message \"{message}\""
 
 
 def tracked(root):
@@ -127,29 +136,37 @@ def faults(root):
     for path in tracked(root):
         if path.suffix == ".md":
             yield from check_links(root, path)
-        elif path.suffix in NAMING and path.name != "check_docs.py":
+        if path.suffix in NAMING and path.name != "check_docs.py":
             yield from check_named_pages(root, path)
-    yield from check_messages(root)
+    for name, folders in MESSAGES.items():
+        yield from check_messages(root, name, folders)
 
 
 def self_test():
     """Each made-up fault must be found, and nothing else."""
     tree = {
         "README.md": "# A tree\n[ok](docs/a.md#two-words-x), [gone](docs/b.md), [top](#a-tree), [no](#b)\n"
-                     "    [code](is/not/checked.md)\n[out](https://example.org/x.md)\n",
+                     "    [code](is/not/checked.md) docs/not.md\n[out](https://example.org/x.md)\n",
         "docs/a.md": "## Two words, `x`\n```\n# no heading\n```\n[up](../README.md#no-heading)\n",
         "src/x.cpp": '// docs/gone.md has more; docs/a.md is there.\n'
                      'f("one part ", "and " + x + " the \\"end\\"");\n',
+        "lab/src/y.cpp": '// lab/docs/gone.md has more; lab/docs/errors.md is there; so is docs/a.md.\n'
+                         'g("a message of the lab");\n',
+        "lab/docs/errors.md": "| message | |\n|---|---|\n| `a message of the lab` | |\n"
+                              "| `one part and` | |\n",
         "docs/errors.md": "| message | |\n|---|---|\n| `one part and ... the \"end\"` | |\n"
                           "| `the \"end\" ... one part and` | |\n| `part that is gone` | |\n| no code | |\n\n"
                           "| other |\n|---|\n| `not checked` |\n",
     }
     expected = [
+        "README.md: names docs/not.md, which is not there",
         "README.md:2: docs/b.md: no such file", "README.md:2: #b: no such heading",
         "docs/a.md:5: ../README.md#no-heading: no such heading",
         "docs/errors.md:4: no source has the message \"the \"end\" ... one part and\"",
         "docs/errors.md:5: no source has the message \"part that is gone\"",
         "docs/errors.md:6: a row without a message in its first column",
+        "lab/docs/errors.md:4: no source has the message \"one part and\"",
+        "lab/src/y.cpp: names lab/docs/gone.md, which is not there",
         "src/x.cpp: names docs/gone.md, which is not there",
     ]
     with tempfile.TemporaryDirectory() as folder:

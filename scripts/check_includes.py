@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-# Checks that #include points only downwards in the architecture, and that torch, MPI and Highway
-# stay where they belong. Every file of include/, src/ and apps/ must be placed in a layer below.
+# Checks that #include points only downwards in the library, that the houses include its installed headers
+# alone, and that torch, MPI and Highway stay where they belong. Every file of include/, src/ and apps/ must be
+# placed in a layer below.
 # SPDX-License-Identifier: Apache-2.0
 """usage: check_includes.py [ROOT]        check the tree at ROOT (default: this repository)
        check_includes.py --self-test   check the checker: bad includes in a made-up tree are found
@@ -10,15 +11,16 @@ import re
 import sys
 import tempfile
 
-# The layers, lowest first. A file may include files of its own layer and of the layers below it.
-# A pattern names a folder (ends in "/") or a file without its extension; a "*" at the end of a file
-# pattern matches any rest of its name. The most specific (longest) pattern decides.
+# The layers of the library, lowest first. A file may include files of its own layer and of the layers
+# below it. A pattern names a folder (ends in "/") or a file without its extension; a "*" at the end of a
+# file pattern matches any rest of its name. The most specific (longest) pattern decides.
 LAYERS = [
     ("base", [
-        "include/pride/cost", "include/pride/error",
+        "include/pride/cost", "include/pride/digest", "include/pride/error",
         "include/pride/flat_buffer", "include/pride/layout", "include/pride/nodes",
         "include/pride/bf16", "include/pride/float16", "include/pride/random_bits",
-        "include/pride/schedule", "include/pride/state", "include/pride/tensors", "src/base/",
+        "include/pride/schedule", "include/pride/state", "include/pride/step_scalars",
+        "include/pride/tensors", "src/base/",
     ]),
     ("kernels", ["include/pride/cpu", "src/kernels/"]),
     ("device", ["include/pride/device", "src/device/"]),
@@ -26,38 +28,35 @@ LAYERS = [
     ("codecs", ["src/codecs/"]),
     ("routes", ["src/routes/"]),
     ("rules", ["src/rules/"]),
-    ("methods", ["include/pride/registry", "src/methods/"]),
-    ("optimizer", ["include/pride/replica", "include/pride/optimizer", "include/pride/virtual_workers",
-                   "include/pride/run_worker", "include/pride/coordinator",
+    ("methods", ["include/pride/choose_tensors", "include/pride/registry", "src/methods/"]),
+    ("optimizer", ["include/pride/agreement", "include/pride/replica", "include/pride/optimizer",
+                   "include/pride/virtual_workers", "include/pride/run_worker", "include/pride/coord/",
+                   "include/pride/coordinator", "include/pride/round_record", "include/pride/serving",
                    "include/pride/result_follower", "src/optimizer/"]),
     ("plan", ["include/pride/plan", "src/plan/"]),
-    ("libraries", ["include/pride/torch/", "include/pride/torch*", "src/torch/",
-               "include/pride/comm/mpi_comm", "src/comm/mpi*", "include/pride/comm/c10d_*", "src/comm/c10d/",
-               "include/pride/c/", "src/c/", "include/pride/coord/"]),
-    ("data", ["include/pride/train/facts", "include/pride/train/flags",
-              "include/pride/train/options", "src/train/clock", "src/train/data/",
-              "src/train/files", "src/train/run_folder", "src/train/fewshot/", "src/train/hex", "src/train/io/",
-              "src/train/settings/", "src/train/streams", "src/train/text/", "src/train/vision/"]),
-    ("coord", ["src/coord/"]),
-    ("train", ["include/pride/train", "include/pride/train/", "src/train/"]),
-    ("apps", ["apps/"]),
-    ("commands", ["apps/pride/cmd_*", "apps/pride/main", "apps/pride/program"]),
+    ("libraries", ["include/pride/torch/", "src/torch/", "include/pride/comm/mpi_comm", "src/comm/mpi*",
+                   "include/pride/c/", "src/c/"]),
+    ("program", ["apps/program/"]),
+    ("apps", ["apps/pride/"]),
 ]
+# What the layers of the programs may see of the library's inside: the benchmarks of kernels and exchanges.
+INSIDERS = ["apps/pride/bench/", "apps/pride/cmd_bench"]
+# The houses on the library: folders that include its installed headers (include/, apps/program) and their own
+# files, and nothing of each other. Their tests may use the library's inside and its tests' helpers.
+HOUSES = ["coordinator", "lab"]
+INSTALLED = ("include/", "apps/program/")
 
 # Where foreign libraries may be included, and the headers of pride's own that bring them along.
 # Paths are prefixes.
-TORCH_USERS = ["src/torch/", "src/train/", "include/pride/torch", "include/pride/train", "src/comm/c10d/",
-               "include/pride/comm/c10d_comm", "tests/comm/c10d", "apps/", "tests/torch/", "tests/apps/",
-               "tests/install/", "examples/libtorch", "examples/train"]
+TORCH_USERS = ["src/torch/", "include/pride/torch", "lab/", "tests/torch/", "tests/install/", "examples/libtorch"]
 MPI_USERS = ["src/comm/mpi", "include/pride/comm/mpi", "src/c/mpi", "apps/", "tests/"]
 FOREIGN = [
     ("torch", re.compile(r"(torch|ATen|c10|caffe2)/"), TORCH_USERS),
     ("MPI", re.compile(r"mpi\.h$"), MPI_USERS),
-    ("CLI11", re.compile(r"CLI/"), ["apps/", "tests/apps/"]),
-    ("JSON", re.compile(r"nlohmann/"), ["src/train/", "apps/", "tests/", "fuzz/"]),
-    ("protobuf", re.compile(r"(google/protobuf/|grpc|coord/\w+\.(grpc\.)?pb\.h)"),
-     ["src/coord/", "apps/", "tests/", "fuzz/"]),
-    ("OpenSSL", re.compile(r"openssl/"), ["src/coord/", "apps/", "tests/"]),
+    ("CLI11", re.compile(r"CLI/"), ["apps/", "tests/apps/", "lab/app/", "lab/tests/", "coordinator/app/"]),
+    ("JSON", re.compile(r"nlohmann/"), ["apps/", "tests/", "fuzz/", "lab/", "coordinator/"]),
+    ("protobuf", re.compile(r"(google/protobuf/|grpc|coord/\w+\.(grpc\.)?pb\.h)"), ["coordinator/"]),
+    ("OpenSSL", re.compile(r"openssl/"), ["coordinator/"]),
     ("Highway", re.compile(r"hwy/"), ["src/kernels/", "tests/kernels/"]),
 ]
 CARRIERS = [
@@ -66,7 +65,7 @@ CARRIERS = [
     (re.compile(r"(pride/torch|torch/).*\.h$"), [*TORCH_USERS, "examples/"]),
 ]
 SUFFIXES = {".h", ".c", ".cpp", ".cc", ".hpp"}
-TOPS = ["include", "src", "apps", "tests", "examples", "fuzz"]
+TOPS = ["include", "src", "apps", "tests", "examples", "fuzz", *HOUSES]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -87,28 +86,41 @@ def layer_of(path):
     return best and best[1:]
 
 
+def house_of(path):
+    """The house that a path is in; "": the library."""
+    top = path.split("/", 1)[0]
+    return top if top in HOUSES else ""
+
+
 def resolve(root, including, text):
     """The repository path that an include of pride's own means, or None if it is foreign."""
     folder = including.rsplit("/", 1)[0]
-    candidates = ["include/" + text, "src/" + text, folder + "/" + text, "apps/pride/" + text,
-                  "apps/" + text, "tests/" + text]
-    return next((c for c in candidates if (root / c).is_file()), None)
+    house = house_of(including)
+    own = [f"{house}/{inner}/" for inner in ("include", "src", "app", "tests")] if house else []
+    others = [f"{h}/{inner}/" for h in HOUSES for inner in ("include", "src")]
+    roots = [folder + "/", *own, "include/", "src/", "apps/pride/", "apps/", "tests/", *others]
+    return next((r + text for r in roots if (root / (r + text)).is_file()), None)
 
 
 def check_own(path, target):
     """The fault of including pride's own file `target` in `path`, or None."""
+    house = house_of(path)
+    if house_of(target) and house_of(target) != house:
+        return f"{house or 'the library'} includes {target} of another house"
+    if house and not house_of(target) and not target.startswith(INSTALLED):
+        return None if path.startswith(house + "/tests/") else f"{house} includes {target}, which is not installed"
     if path.startswith("include/") and not target.startswith("include/"):
         return f"a public header includes the private {target}"
     if path.startswith("examples/") and not target.startswith(("include/", "examples/")):
         return f"an example includes the private {target}"
-    if path.startswith(("include/", "src/")):
+    if path.startswith("apps/") and target.startswith("src/") and not path.startswith(tuple(INSIDERS)):
+        return f"a program includes the private {target}"
+    if path.startswith(("include/", "src/", "apps/")):
         here, there = layer_of(path), layer_of(target)
         if there is None:
             return f"{target} is in no layer"
         if here and there[0] > here[0]:
             return f"upwards: {here[1]} includes {target} of {there[1]}"
-    if path.startswith("apps/") and target.startswith("tests/"):
-        return f"the program includes the test file {target}"
     return None
 
 
@@ -156,7 +168,14 @@ GOOD_TREE = {
     "src/methods/lion.cpp": '#include "kernels/kernels.h"\n',
     "src/methods/method.h": "#include <span>\n",
     "src/torch/module.h": "#include <torch/torch.h>\n",
-    "apps/pride/main.cpp": '#include <torch/torch.h>\n#include "pride/comm/mpi_comm.h"\n',
+    "apps/program/table.h": "#include <string>\n",
+    "apps/pride/main.cpp": '#include "program/table.h"\n#include "pride/comm/mpi_comm.h"\n',
+    "apps/pride/bench/kernels.cpp": '#include "kernels/kernels.h"\n',
+    "lab/include/pride/train/task.h": '#include "pride/optimizer.h"\n',
+    "lab/src/train/task.cpp": '#include <torch/torch.h>\n#include "pride/train/task.h"\n'
+                              '#include "program/table.h"\n',
+    "lab/tests/train/task_test.cpp": '#include "kernels/kernels.h"\n',
+    "coordinator/src/coord/journal.h": '#include "pride/error.h"\n',
 }
 BAD_FILES = [  # path, content, a part of the fault that must be found
     ("src/kernels/bad.cpp", '#include "pride/optimizer.h"\n', "upwards: kernels"),
@@ -173,6 +192,15 @@ BAD_FILES = [  # path, content, a part of the fault that must be found
     ("examples/bad.cpp", '#include "kernels/kernels.h"\n', "an example includes the private"),
     ("tests/methods/bad.cpp", "#include <torch/torch.h>\n", "torch header"),
     ("src/methods/bad.cpp", '#include "pride/gone.h"\n', "does not exist"),
+    ("apps/pride/bad.cpp", '#include "kernels/kernels.h"\n', "a program includes the private"),
+    ("apps/program/bad.cpp", '#include "methods/method.h"\n', "a program includes the private"),
+    ("src/optimizer/bad.cpp", '#include "program/table.h"\n', "upwards: optimizer"),
+    ("src/optimizer/bad.cpp", '#include "pride/train/task.h"\n', "of another house"),
+    ("lab/src/train/bad.cpp", '#include "methods/method.h"\n', "which is not installed"),
+    ("lab/app/bad.cpp", '#include "coord/journal.h"\n', "of another house"),
+    ("coordinator/app/bad.cpp", '#include "pride/train/task.h"\n', "of another house"),
+    ("coordinator/tests/bad.cpp", '#include "pride/train/task.h"\n', "of another house"),
+    ("coordinator/src/coord/bad.cpp", '#include <torch/torch.h>\n', "torch header"),
 ]
 
 

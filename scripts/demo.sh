@@ -17,7 +17,7 @@ tables:
     it is measured on ranks in network namespaces; otherwise `pride plan` predicts it (marked)
 Takes about four minutes on two cores after the build (docs/quick_start.md has the build's time).
 
-Flags are those of `pride sweep` for experiments/demo.toml, except --out: --set steps=50 shortens the
+Flags are those of `pride sweep` for lab/experiments/demo.toml, except --out: --set steps=50 shortens the
 runs. Results are in out/demo; finished runs are not repeated. out/demo/time.svg shows loss against
 time at 100 Mbit/s.
 
@@ -120,6 +120,6 @@ network_table() {
 scripts/setup.sh
 cmake --preset release >/dev/null
 cmake --build build/release --parallel "${PRIDE_TEST_JOBS:-2}" --target pride
-"$pride" sweep experiments/demo.toml --out out/demo "$@" </dev/null
+"$pride" sweep lab/experiments/demo.toml --out out/demo "$@" </dev/null
 case " $* " in *" --list "* | *" --json "*) exit ;; esac
 network_table

@@ -153,7 +153,7 @@ while [ $# -gt 0 ]; do
     --pack)
       shift
       PRIDE_COMMIT=${PRIDE_COMMIT:-$(git -C "$root" rev-parse --short HEAD)} \
-        exec "$python" "$root/experiments/gpu/pack.py" "$@"
+        exec "$python" "$root/lab/experiments/gpu/pack.py" "$@"
       ;;
     --stages | --seconds | --out)
       [ $# -ge 2 ] || die "$1 needs a value"

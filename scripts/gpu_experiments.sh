@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the experiments of experiments/gpu.
+# Runs the experiments of lab/experiments/gpu.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 
@@ -47,11 +47,11 @@ main() {
   esac
   use_package
   case $1 in
-    --table) exec "$python" "$root/experiments/gpu/table.py" "${@:2}" ;;
-    --charts) exec "$python" "$root/experiments/gpu/charts.py" "${@:2}" ;;
-    --text) exec "$python" "$root/experiments/gpu/gather_text.py" "${@:2}" ;;
-    --shards) exec "$python" "$root/experiments/gpu/make_shards.py" --out "${@:2}" ;;
-    *) exec "$python" "$root/experiments/gpu/run.py" "$@" ;;
+    --table) exec "$python" "$root/lab/experiments/gpu/table.py" "${@:2}" ;;
+    --charts) exec "$python" "$root/lab/experiments/gpu/charts.py" "${@:2}" ;;
+    --text) exec "$python" "$root/lab/experiments/gpu/gather_text.py" "${@:2}" ;;
+    --shards) exec "$python" "$root/lab/experiments/gpu/make_shards.py" --out "${@:2}" ;;
+    *) exec "$python" "$root/lab/experiments/gpu/run.py" "$@" ;;
   esac
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes pride's Debian package or its Python wheel, and tries either in a clean Debian.
+# Makes pride's Debian packages or its Python wheel, and tries either in a clean Debian.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,14 +8,15 @@ usage() {
   cat <<'TEXT'
 usage: scripts/package.sh [--wheel] [--try]
 
-Builds the preset release and makes build/release/package/pride_VERSION_ARCHITECTURE.deb: program,
-libraries, headers, examples, documents, manual page and completion. Not the Python package.
+Builds the preset release and makes three packages in build/release/package, NAME_VERSION_ARCHITECTURE.deb:
+pride (library, its program, headers, examples, documents, manual page, completion), pride-lab (trainer,
+experiments, reports) and pride-coordinator. Not the Python package.
 
   --wheel     make build/wheel/dist/pride-VERSION-py3-none-manylinux_*.whl instead: the Python
               package with its libraries, gRPC's and OpenBLAS inside; needs PyPI for auditwheel
   --try       install it in a clean Debian (debootstrap, in build/package-root; needs root and a
-              mirror of Debian) and run it there. The .deb in Debian 12: train, the coordinator's
-              commands, the C example. The wheel in Debian 12 and 13: the quick start of
+              mirror of Debian) and run it there. The packages in Debian 12: the library alone with the
+              C example, then train, report and the coordinator's commands. The wheel in Debian 12 and 13: the quick start of
               docs/python.md with PyPI's torch (some GB) and with Debian's
   -h, --help  this text
 
@@ -36,8 +37,8 @@ make_package() {
 # MPI is the machine's. Unused parts of the C++ runtime, which need a newer glibc, are removed.
 make_wheel() {
   local build=build/wheel libraries=build/wheel/src/c
-  cmake --preset release -B $build -DPRIDE_WITH_{TORCH,C10D}=OFF -DPRIDE_BUILD_{APPS,TRAIN}=OFF \
-    -DPRIDE_WITH_{BLAS,COORD,MPI}=ON -DBLA_STATIC=ON -DPRIDE_DEVELOPER="${PRIDE_PACKAGE_DEVELOPER:-OFF}" \
+  cmake --preset release -B $build -DPRIDE_WITH_TORCH=OFF -DPRIDE_BUILD_{APPS,LAB}=OFF \
+    -DPRIDE_BUILD_COORDINATOR=ON -DPRIDE_WITH_{BLAS,MPI}=ON -DBLA_STATIC=ON -DPRIDE_DEVELOPER="${PRIDE_PACKAGE_DEVELOPER:-OFF}" \
     -DCMAKE_SHARED_LINKER_FLAGS='-static-libstdc++ -Wl,--gc-sections'
   cmake --build $build --target pride_c_all --parallel "${PRIDE_TEST_JOBS:-$(nproc)}"
   local venv=${PRIDE_PACKAGE_VENV:-$PWD/build/wheel/venv}
@@ -99,24 +100,30 @@ install() { in_root apt-get install -q -y --no-install-recommends "$@"; }
 
 try_package() {
   make_root bookworm
-  cp build/release/package/pride_*.deb "$root/tmp/pride.deb"
-  install /tmp/pride.deb libopenblas0-pthread gcc libc6-dev pkg-config
+  rm -f "$root"/tmp/*.deb
+  cp build/release/package/*.deb "$root/tmp/"
+  in_root sh -c 'mv /tmp/pride_*.deb /tmp/library.deb && mv /tmp/pride-lab_*.deb /tmp/lab.deb &&
+    mv /tmp/pride-coordinator_*.deb /tmp/coordinator.deb'
+  install /tmp/library.deb libopenblas0-pthread gcc libc6-dev pkg-config
   in_root pride --version
-  in_root pride train --data /usr/share/doc/pride/docs --steps 20 --workers 2 --out /tmp/run \
-    --overwrite --quiet
-  in_root test -s /tmp/run/model.safetensors
-  # the coordinator's commands are in another program
-  in_root sh -c "pride serve --help | grep -q -- --quorum"
-  in_root sh -c 'rm -rf /tmp/certs && pride certs init /tmp/certs'
-  in_root pride journal --help >/dev/null
-  in_root test -s /usr/share/doc/pride/docs/federated.md
-  in_root test -s /usr/share/man/man1/pride.1
-  in_root test -s /usr/share/bash-completion/completions/pride
+  in_root sh -c "! dpkg -l | grep -Eq 'libtorch|libgrpc' && pride train 2>&1 | grep 'package pride-lab'"
   # shellcheck disable=SC2016
   in_root sh -c 'cd /tmp && cc -Wall -Werror /usr/share/doc/pride/examples/c_interface.c \
     $(pkg-config --cflags --libs pride) -lm -o c_interface && ./c_interface'
-  in_root apt-get remove -q -y pride
-  in_root sh -c '! command -v pride' || { printf 'package.sh: files are left\n' >&2 && exit 1; }
+  install /tmp/lab.deb /tmp/coordinator.deb
+  in_root pride train --data /usr/share/doc/pride/docs --steps 20 --workers 2 --out /tmp/run \
+    --overwrite --quiet
+  in_root test -s /tmp/run/model.safetensors
+  in_root pride report /tmp/run --out /tmp/run.html
+  in_root sh -c "pride serve --help | grep -q -- --quorum"
+  in_root sh -c 'rm -rf /tmp/certs && pride certs init /tmp/certs'
+  in_root pride journal --help >/dev/null
+  in_root test -s /usr/share/doc/pride/coordinator/docs/federated.md
+  in_root test -s /usr/share/man/man1/pride.1
+  in_root test -s /usr/share/bash-completion/completions/pride
+  in_root apt-get remove -q -y pride pride-lab pride-coordinator
+  in_root sh -c '! command -v pride && ! ls /usr/libexec/pride' ||
+    { printf 'package.sh: files are left\n' >&2 && exit 1; }
   printf 'package.sh: installed, ran, and removed in a clean Debian 12\n'
 }
 

@@ -6,10 +6,12 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'TEXT'
-usage: scripts/test.sh [--quick] [--no-setup]
+usage: scripts/test.sh [--house NAME] [--quick] [--no-setup]
 
 Builds pride in build/ and runs its checks, stage by stage; stops at the first stage that fails.
 
+  --house NAME library, coordinator or lab: builds the library and this house, and runs the stages and
+               tests of this house alone, in build/NAME-*
   --quick      lint, build, and the tests without the label slow
   --no-setup   do not check for missing packages
   -h, --help   this text
@@ -24,6 +26,11 @@ readonly jobs=${PRIDE_TEST_JOBS:-2}
 readonly newest=${XDG_CACHE_HOME:-$HOME/.cache}/pride/newest-torch
 quick=false
 with_setup=true
+house=      # empty: all
+options=()  # of CMake
+targets=()  # of ninja: those of the house
+labels=()   # of CTest: its tests
+declare -A house_seconds=([library]=0 [coordinator]=0 [lab]=0)  # of tests, by CTest's label
 stage_lines=()  # one line of the summary for each stage that ran
 tests=0 failed=0 skipped=0
 started=$SECONDS
@@ -70,7 +77,22 @@ count_results() {
     failed=$((failed + $(attribute failures "$suite")))
     skipped=$((skipped + $(attribute skipped "$suite") + $(attribute disabled "$suite")))
     mv -- "$report" "${report%.xml}.last.xml"
+    count_seconds "${report%/*}/ctest.log"
   done
+}
+
+# count_seconds LOG: adds the seconds of its tests by house: those of the labels coord and lab, and the rest.
+count_seconds() {
+  local coordinator lab all
+  [ -f "$1" ] || return 0
+  coordinator=$(sed -n 's/^coord *= *\([0-9]*\)[.0-9]* sec.*/\1/p' "$1")
+  lab=$(sed -n 's/^lab *= *\([0-9]*\)[.0-9]* sec.*/\1/p' "$1")
+  # "Test #1: NAME ... Passed 0.01 sec"
+  all=$(awk '/ Test +#[0-9]+: .* sec *$/ { s += $(NF - 1) } END { printf "%d", s }' "$1")
+  house_seconds[coordinator]=$((house_seconds[coordinator] + ${coordinator:-0}))
+  house_seconds[lab]=$((house_seconds[lab] + ${lab:-0}))
+  house_seconds[library]=$((house_seconds[library] + all - ${coordinator:-0} - ${lab:-0}))
+  rm -- "$1"
 }
 
 # attribute NAME TEXT: prints its value; 0 if the attribute is missing.
@@ -90,6 +112,8 @@ finish() {
   passed=$((tests - failed))
   printf '\n=== summary ===\n'
   printf '%s\n' "${stage_lines[@]}"
+  printf 'seconds of tests: library %s, coordinator %s, lab %s\n' "${house_seconds[library]}" \
+    "${house_seconds[coordinator]}" "${house_seconds[lab]}"
   printf 'total %s min, %d tests skipped\n' "$(minutes $((SECONDS - started)))" "$skipped"
   [ -z "$name" ] || printf 'test.sh: stage "%s" failed; its output is above\n' "$name"
   printf '%d%% tests passed, %d tests failed out of %d\n' \
@@ -98,15 +122,21 @@ finish() {
   exit 0
 }
 
+# folder PRESET: prints the build folder.
+folder() { printf 'build/%s\n' "${house:+$house-}$1"; }
+
 # build PRESET: waits while build_ahead builds it.
 build() {
-  mkdir -p "build/$1"
+  local build
+  build=$(folder "$1")
+  mkdir -p "$build"
   (
     flock 9
-    rm -f "build/$1/junit.xml"
-    cmake --preset "$1"
-    cmake --build "build/$1" --parallel "$jobs"
-  ) 9>"build/$1/lock"
+    rm -f "$build/junit.xml"
+    [ "$1" != fuzz ] || targets=()  # the fuzzers of the lab stand beside it
+    cmake --preset "$1" -B "$build" "${options[@]}"
+    cmake --build "$build" --parallel "$jobs" "${targets[@]}"
+  ) 9>"$build/lock"
 }
 
 # Builds presets while tests wait. The presets' own stages build the rest and show errors.
@@ -114,17 +144,19 @@ build_ahead() {
   local preset
   renice -n 19 "$BASHPID" >/dev/null
   for preset in "$@"; do
-    build "$preset" >"build/$preset.log" 2>&1 || true
+    build "$preset" >"$(folder "$preset").log" 2>&1 || true
   done
 }
 
 # run_tests PRESET [CTEST_ARGUMENT...]: fails if a test fails, or if there are none.
 run_tests() {
-  local preset=$1
+  local build status=0
+  build=$(folder "$1")
   shift
   # two more than compilers, because some tests only wait
-  ctest --test-dir "build/$preset" --parallel $((jobs + 2)) --timeout 300 --no-tests=error \
-    --output-junit junit.xml "$@"
+  ctest --test-dir "$build" --parallel $((jobs + 2)) --timeout 300 --no-tests=error \
+    --output-junit junit.xml "${labels[@]}" "$@" | tee "$build/ctest.log" || status=$?
+  return $status
 }
 
 build_and_test() {
@@ -145,7 +177,7 @@ python_package() {
   fi
   rm -rf "$venv"
   "$python" -m venv --system-site-packages "$venv"
-  PRIDE_BUILD_DIR=$PWD/build/dev PRIDE_BUILD_JOBS=$jobs \
+  PRIDE_BUILD_DIR=$PWD/$(folder dev) PRIDE_BUILD_JOBS=$jobs \
     "$venv/bin/pip" install --quiet --disable-pip-version-check ./python
   run_python_tests "$PWD/$venv"
 }
@@ -154,7 +186,8 @@ python_package() {
 run_python_tests() {
   # not in python/, whose package has no library; both halves take about as long
   local root=$PWD half
-  export PRIDE_TEST_BUILD=$root/build/dev  # `pride serve`, and the fake driver of CUDA
+  PRIDE_TEST_BUILD=$root/$(folder dev)  # `pride serve`, and the fake driver of CUDA
+  export PRIDE_TEST_BUILD
   rm -rf build/python-*
   cd python/tests
   local files first=(test_checkpoint_{resume,states}.py test_nodes*.py
@@ -227,6 +260,10 @@ fuzz() {
 main() {
   while [ $# -gt 0 ]; do
     case $1 in
+      --house)
+        house=${2:-}
+        shift
+        ;;
       --quick) quick=true ;;
       --no-setup) with_setup=false ;;
       -h | --help) usage && return ;;
@@ -239,16 +276,39 @@ main() {
     shift
   done
 
+  case $house in
+    '') ;;
+    library)
+      options=(-DPRIDE_BUILD_LAB=OFF -DPRIDE_BUILD_COORDINATOR=OFF)
+      labels=(--label-exclude '^(lab|coord)$')
+      ;;
+    coordinator)
+      options=(-DPRIDE_BUILD_LAB=OFF -DPRIDE_BUILD_COORDINATOR=ON)
+      targets=(--target coordinator/all)
+      labels=(--label-regex '^coord$')
+      ;;
+    lab)
+      options=(-DPRIDE_BUILD_LAB=ON -DPRIDE_BUILD_COORDINATOR=OFF)
+      targets=(--target lab/all)
+      labels=(--label-regex '^lab$')
+      ;;
+    *)
+      printf 'test.sh: --house %s: there are library, coordinator and lab\n' "$house" >&2
+      return 2
+      ;;
+  esac
   ! $with_setup || stage setup 3 scripts/setup.sh
   stage lint 1 scripts/lint.sh
-  if ! $quick; then
+  local of_library=false
+  [[ $house != '' && $house != library ]] || of_library=true
+  if ! $quick && $of_library; then
     # mostly a download, beside the compilers; its stage waits for it
     install_newest_torch </dev/null >/dev/null 2>&1 &
   fi
   stage "build" 12 build dev
   if $quick; then
     stage "tests" 5 run_tests dev --label-exclude slow
-    stage "python" 4 python_package
+    ! $of_library || stage "python" 4 python_package
     finish
   fi
   set -m  # in its own process group, which the trap ends
@@ -257,16 +317,18 @@ main() {
   set +m
   # the next stage compiles the kernels for all chips, if they changed
   stage "tests" 10 run_tests dev --exclude-regex '^Kernels\.CompileForEveryChip'
-  stage nvrtc 4 scripts/nvrtc.sh build/dev
-  stage "python" 4 python_package
-  stage "wheel, newest torch" 10 python_newest_torch
+  if $of_library; then
+    stage nvrtc 4 scripts/nvrtc.sh "$(folder dev)"
+    stage "python" 4 python_package
+    stage "wheel, newest torch" 10 python_newest_torch
+  fi
   # without torch and MPI, ThreadSanitizer's without BLAS, too: they also show that core needs none
   # the stack check keeps stacks: at full size tests with many threads would take 1.5 times as long
   export ASAN_OPTIONS=detect_stack_use_after_return=1:max_uar_stack_size_log=16
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   stage "asan + ubsan" 8 build_and_test asan
-  stage "tsan" 7 build_and_test tsan
+  [ "$house" = lab ] || stage "tsan" 7 build_and_test tsan  # the lab's threads are core's
   stage fuzz 4 fuzz
   finish
 }

@@ -12,59 +12,18 @@
 #include "bench/fields.h"
 #include "commands.h"
 #include "device/cuda_device.h"
-#include "flag_values.h"
+#include "houses.h"
 #include "pride/cpu.h"
 #include "pride/device.h"
 #include "pride/error.h"
 #include "pride/plan.h"
-#include "train/clock.h"
-#include "train/settings/settings.h"
-#include "train/vision/image_folder.h"
-#include "train/vision/jpeg.h"
-#include "train/vision/prefetcher.h"
-#include "train/vision/view.h"
-#include "world.h"
-#if PRIDE_HAVE_TORCH
-#include "pride/train/trainer.h"
-#include "train/flags.h"
-#include "train/process.h"
-#include "train/step_times.h"
-#endif
+#include "program/bench/kinds.h"
+#include "program/program.h"
 
 namespace pride::app {
 namespace {
 
 constexpr double kMostCoords = 0x1p33;
-
-// The flags of all kinds of benchmarks.
-struct BenchArguments {
-  Workers workers = {};
-  Settings settings = {};  // must be equal on all ranks
-  bool json = false;
-};
-
-using RankedBody = std::function<void(Communicator&, RowPrinter&, bool threads_may_talk)>;
-
-void on_ranks(const BenchArguments& args, const RankedBody& body) {
-  run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
-    check_same_settings(comm, args.settings);
-    RowPrinter print(args.json, comm.rank() != 0);
-    body(comm, print, threads_may_talk);
-  });
-}
-
-// Adds a kind of benchmark, which `run` measures.
-template <typename Args>
-CLI::App* add_kind(CLI::App& bench, const char* name, const char* what,
-                   const std::shared_ptr<Args>& args, void (*run)(const Args&)) {
-  CLI::App* kind = bench.add_subcommand(name, what);
-  kind->add_flag("--json", args->json, "JSON lines, one per row");
-  kind->callback([=] {
-    args->settings = settings_of(*kind);
-    run(*args);
-  });
-  return kind;
-}
 
 void add_sizes(CLI::App& kind, std::vector<std::size_t>& sizes, double most) {
   add_value(kind, "--sizes", sizes, "Coordinates, separated by commas", {1, most});
@@ -76,57 +35,6 @@ void add_device(CLI::App& kind, std::string& device) {
                   "copies within its memory")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-}
-
-template <typename How>
-void add_times(CLI::App& kind, How& how, const char* seconds, const char* reps) {
-  add_value(kind, "--seconds", how.seconds, seconds, {0.001, 3600});
-  add_value(kind, "--reps", how.least, reps, {1, 1e6});
-}
-
-// Adds a kind of benchmark that runs on ranks.
-template <typename Args>
-CLI::App* add_ranked(CLI::App& bench, const char* name, const char* what,
-                     const std::shared_ptr<Args>& args, void (*run)(const Args&),
-                     const char* reps = "Minimum measurements per row") {
-  CLI::App* kind = add_kind(bench, name, what, args, run);
-  add_rank_flags(*kind, args->workers);
-  add_times(*kind, args->how, "Minimum seconds per measurement", reps);
-  return kind;
-}
-
-struct NetworkArguments : BenchArguments {
-  PatternBench how = {.sizes = {8, 1 << 10, 1 << 16, 1 << 20, 1 << 24}, .seconds = 1};
-};
-
-NetworkFacts network_row(Communicator& comm, double seconds, RowPrinter& print) {
-  const NetworkFacts facts = measure_network(comm, seconds);
-  print.row(fields_of(comm, facts));
-  print.note(network_text(comm, facts));
-  return facts;
-}
-
-void run_network(const NetworkArguments& args) {
-  on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool) {
-    network_row(comm, args.how.seconds, print);
-    PatternBench how = args.how;
-    how.seconds /= 4;
-    bench_patterns(comm, how, [&](const PatternCell& cell) { print.row(fields_of(comm, cell)); });
-    if (comm.size() == 1) return;
-    print.note(
-        "algorithm: bytes divided by the median time. bus: the bytes a rank sends divided by it "
-        "(for an all-reduce those of a ring).\nwrong: ranks that received wrong bytes.");
-  });
-}
-
-void add_network(CLI::App& bench) {
-  const auto args = std::make_shared<NetworkArguments>();
-  CLI::App* kind = add_ranked(bench, "network",
-                              "Latency and goodput between the ranks, and message patterns by size",
-                              args, run_network);
-  add_value(*kind, "--sizes", args->how.sizes,
-            "Bytes of each rank's data in a pattern, such as 8 or 64kB, separated by commas")
-      ->transform(number_reader<std::size_t>({1, 0x1p32}, true));
 }
 
 const std::vector<std::string> kMethods = {"lion",       "lion:dense=native", "lion:dense=bf16",
@@ -201,12 +109,12 @@ void run_optimizer(const MethodArguments& args) {
   });
 }
 
-void add_methods(CLI::App& kind, std::vector<std::string>& methods) {
+void add_methods_flag(CLI::App& kind, std::vector<std::string>& methods) {
   add_value(kind, "--methods", methods, kMethodsHelp)->delimiter(',');
 }
 
 void add_exchange_flags(CLI::App& kind, MethodBench& how, const char* threads) {
-  add_methods(kind, how.methods);
+  add_methods_flag(kind, how.methods);
   add_sizes(kind, how.sizes, kMostCoords);
   add_value(kind, "--bucket-coords", how.bucket_coords, "Target size of a bucket",
             {1, kMostCoords});
@@ -243,34 +151,6 @@ void add_optimizer(CLI::App& bench) {
   add_value(*kind, "--tensors", args->how.tensors, "Tensors of equal size, each at its own address",
             {1, 1'000'000});
 }
-
-#if PRIDE_HAVE_TORCH
-struct StepArguments : BenchArguments {
-  StepBench how = {.methods = kMethods, .seconds = 1};
-};
-
-void run_step(const StepArguments& args) {
-  pin_threads();
-  on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool threads_may_talk) {
-    StepBench how = args.how;
-    how.threads_may_talk = threads_may_talk;
-    const auto rows = bench_steps(comm, how);
-    print.note(concat(comm.size(), " ranks (", comm.transport(), ")"));
-    for (const StepRow& row : rows) print.row(step_fields(comm, row, rows.front()));
-  });
-}
-
-void add_step(CLI::App& bench) {
-  const auto args = std::make_shared<StepArguments>();
-  CLI::App* kind = add_ranked(
-      bench, "step", "Training steps of a model with each method, with and without overlap", args,
-      run_step, "Minimum repetitions");
-  add_workload_flags(*kind, args->how.options);
-  add_methods(*kind, args->how.methods);
-  add_value(*kind, "--exchange-threads", args->how.options.exchange_threads,
-            "With overlap: buckets in flight", {1, 16});
-}
-#endif
 
 struct KernelArguments : BenchArguments {
   KernelBench how = {.sizes = {10'000, 1'000'000, 10'000'000}};
@@ -337,59 +217,15 @@ void add_kernels(CLI::App& bench) {
                  "Arrays on pages of 4 KiB. Default: on huge pages, if the system grants them");
 }
 
-struct LoaderArguments : BenchArguments {
-  std::string data = {};
-  std::size_t images = 1000;
-  int image_size = 224;
-  std::vector<int> threads = {1};
-  bool check = false;
-};
-
-void run_loader(const LoaderArguments& args) {
-  const ImageFolder folder = scan_images(find_image_folder(args.data));
-  if (!args.check) {
-    RowPrinter print(args.json);
-    for (const int threads : args.threads) {
-      print.row(fields_of(bench_loader(folder, args.images, args.image_size, threads)));
-    }
-    return;
-  }
-  const std::vector<std::string> errors = check_images(folder, args.threads.back());
-  for (const std::string& error : errors) std::cout << error << "\n";
-  const std::size_t n = folder.train.size() + folder.val.size();
-  if (!errors.empty()) {
-    throw DataError(concat(errors.size(), " of ", n, " images cannot be read"));
-  }
-  std::cout << "all " << n << " images can be read" << std::endl;
-}
-
-void add_loader(CLI::App& bench) {
-  const auto args = std::make_shared<LoaderArguments>();
-  CLI::App* kind = add_kind(
-      bench, "loader", "Images of the task imagenet, decoded and cropped as in training; no ranks",
-      args, run_loader);
-  kind->add_option("--data", args->data,
-                   "Folder with train/CLASS/*.jpg and val/CLASS/*.jpg; default: $PRIDE_DATA");
-  add_value(*kind, "--images", args->images,
-            "Number of images, spread evenly over the training set", {1});
-  add_value(*kind, "--image-size", args->image_size, "Side of the crops in pixels", {1, 4096});
-  add_value(*kind, "--threads", args->threads, "Numbers of threads, separated by commas", {1, 256});
-  kind->add_flag("--check", args->check,
-                 "Instead decode every image of both splits and list those that cannot be decoded");
-}
-
 }  // namespace
 
 void add_bench(CLI::App& command) {
   command.require_subcommand(1);
   add_kernels(command);
-  add_network(command);
+  add_network_bench(command);
   add_exchange(command);
   add_optimizer(command);
-#if PRIDE_HAVE_TORCH
-  add_step(command);
-#endif
-  add_loader(command);
+  add_benches_of_lab(command);
 }
 
 }  // namespace pride::app

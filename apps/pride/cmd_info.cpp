@@ -7,14 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "houses.h"
 #include "pride/cpu.h"
 #include "pride/device.h"
 #include "pride/error.h"
 #include "pride/registry.h"
-#include "train/build_info.h"
-#include "train/data/text.h"
-#include "train/hex.h"
-#include "train/process.h"
+#include "program/build_info.h"
+#include "program/program.h"
 
 #ifdef PRIDE_HAVE_MPI
 #include <mpi.h>
@@ -25,9 +24,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// What the lab's program can use; empty: it is not installed.
+Json facts_of_lab() {
+  const auto program = find_house(kLab);
+  return program ? Json::parse(output_of(*program, "facts")) : Json::object();
+}
+
 // The transports' versions; null: not in this build.
-Json transports() {
-  Json all = {{"threads", true}, {"mpi", nullptr}, {"c10d", nullptr}};
+Json transports(const Json& lab) {
+  Json all = {{"threads", true}, {"mpi", nullptr}, {"c10d", lab.value("c10d", Json(nullptr))}};
 #ifdef PRIDE_HAVE_MPI
   // allowed before MPI_Init
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
@@ -38,35 +43,7 @@ Json transports() {
   const std::string first = whole.substr(0, whole.find('\n'));
   all["mpi"] = first.substr(0, first.find_last_not_of(" ,\t\r") + 1);
 #endif
-#ifdef PRIDE_HAVE_C10D
-  all["c10d"] = "gloo";
-#endif
   return all;
-}
-
-Json libtorch_version() {
-#ifdef PRIDE_HAVE_TORCH
-  return torch_version();
-#else
-  return nullptr;
-#endif
-}
-
-// Null if there is no default text; for an unreadable one, the reason.
-Json describe_default_text() {
-  const auto folder = find_default_text();
-  if (!folder) return nullptr;
-  Json text = {{"path", folder->string()}};
-  try {
-    const TextCorpus corpus = load_default_text();
-    text["files"] = corpus.n_files;
-    text["train_bytes"] = corpus.train.size();
-    text["valid_bytes"] = corpus.valid.size();
-    text["hash"] = hex16(corpus.hash);
-  } catch (const DataError& e) {
-    text["error"] = e.what();
-  }
-  return text;
 }
 
 // Result of a loaded function `const char* name()`, or "".
@@ -123,17 +100,28 @@ Json describe_cuda(const CudaReport& report) {
           {"unchecked", text_or_null(report.unchecked)}};
 }
 
+Json describe_houses() {
+  Json houses;
+  for (const House* house : kHouses) {
+    const auto program = find_house(*house);
+    houses[house->program] = program ? Json(program->string()) : Json(nullptr);
+  }
+  return houses;
+}
+
 Json gather(const CudaReport& cuda) {
+  const Json lab = facts_of_lab();
   return {{"version", kVersion},
           {"git", *kGitDescribe == '\0' ? Json(nullptr) : Json(kGitDescribe)},
           {"compiler", kCompiler},
           {"build_type", kBuildType},
           {"isa", {{"active", active_isa()}, {"available", available_isas()}}},
-          {"transports", transports()},
-          {"libtorch", libtorch_version()},
+          {"programs", describe_houses()},
+          {"transports", transports(lab)},
+          {"libtorch", lab.value("libtorch", Json(nullptr))},
           {"blas", blas_in_use()},
           {"cuda", describe_cuda(cuda)},
-          {"default_text", describe_default_text()},
+          {"default_text", lab.value("default_text", Json(nullptr))},
           {"methods", method_names()}};
 }
 
@@ -168,6 +156,9 @@ void print_build(const Json& info, const CudaReport& cuda) {
   line("transports",
        concat("threads", mpi.is_null() ? "" : ", mpi", c10d.is_null() ? "" : ", c10d (Gloo)"));
   line("MPI", text_of(mpi));
+  for (const auto& [program, path] : info["programs"].items()) {
+    line(program.c_str() + std::string_view("pride-").size(), text_of(path, "not installed"));
+  }
   line("libtorch", text_of(info["libtorch"]));
   line("BLAS", text_of(info["blas"]));
   for (const auto& [label, value] : cuda.lines()) line(label.c_str(), value);

@@ -6,12 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
-#include "flag_values.h"
 #include "pride/error.h"
 #include "pride/plan.h"
 #include "pride/registry.h"
-#include "text/table.h"
-#include "train/settings/settings.h"
+#include "program/flag_values.h"
+#include "program/program.h"
+#include "program/settings.h"
+#include "program/table.h"
 
 namespace pride::app {
 namespace {
@@ -171,7 +172,7 @@ void print_table(const Json& all) {
   }
 }
 
-void line(const char* label, const std::string& value) {
+void labelled(const char* label, const std::string& value) {
   std::cout << padded(label, 10) << value << '\n';
 }
 
@@ -180,39 +181,39 @@ void print_method(const Json& all) {
   const double ring = all["fp32_ring_bytes"];
   std::cout << method["name"].get<std::string>() << ": " << method["title"].get<std::string>()
             << "\n\n";
-  line("source", method["source"]);
+  labelled("source", method["source"]);
   // bits are those of the default options
   const char* whose = method["bits_of_these_options"] ? "" : " with default options";
-  line("bits", concat(number_text(method["bits_up"]), " up, ", number_text(method["bits_down"]),
-                      " down per coordinate and worker", whose));
-  line("bytes", concat(bytes_cell(method), " sent per step by the rank with most: ",
-                       ratio_text(method["bytes_per_step"], ring), " of an fp32 ring (",
-                       all["workers"].dump(), " workers, ", grouped(all["params"].get<double>()),
-                       " parameters)"));
+  labelled("bits", concat(number_text(method["bits_up"]), " up, ", number_text(method["bits_down"]),
+                          " down per coordinate and worker", whose));
+  labelled("bytes", concat(bytes_cell(method), " sent per step by the rank with most: ",
+                           ratio_text(method["bytes_per_step"], ring), " of an fp32 ring (",
+                           all["workers"].dump(), " workers, ",
+                           grouped(all["params"].get<double>()), " parameters)"));
   if (!method["bytes_off_node"].is_null()) {
-    line("", concat("of these, ", grouped(method["bytes_off_node"].get<double>()),
-                    " to ranks of other nodes"));
+    labelled("", concat("of these, ", grouped(method["bytes_off_node"].get<double>()),
+                        " to ranks of other nodes"));
   }
-  if (begins_differently(method)) line("", beginning(method));
+  if (begins_differently(method)) labelled("", beginning(method));
   if (!method["exact"] && !method["bound"]) {
-    line("", "no bound: this is what threads send; the transport's own sum may differ");
+    labelled("", "no bound: this is what threads send; the transport's own sum may differ");
   }
-  if (method["matrix_operations"] > 0) line("matrices", matrix_text(all, method));
-  line("growth", concat("with N: ", method["growth"].get<std::string>()));
-  line("route", concat(method["route"].get<std::string>(), ": a bucket waits for ",
-                       method["phases"].dump(), " messages, one after the other"));
-  line("state", concat(method["state_floats"].dump(), " floats per parameter"));
-  line("GPU", method["on_device"] ? "runs where the tensors are" : "runs on the host");
-  if (!refusal(all, method).empty()) line("workers", refusal(all, method));
+  if (method["matrix_operations"] > 0) labelled("matrices", matrix_text(all, method));
+  labelled("growth", concat("with N: ", method["growth"].get<std::string>()));
+  labelled("route", concat(method["route"].get<std::string>(), ": a bucket waits for ",
+                           method["phases"].dump(), " messages, one after the other"));
+  labelled("state", concat(method["state_floats"].dump(), " floats per parameter"));
+  labelled("GPU", method["on_device"] ? "runs where the tensors are" : "runs on the host");
+  if (!refusal(all, method).empty()) labelled("workers", refusal(all, method));
   std::string defaults;
   for (const auto& [name, value] : method["defaults"].items()) {
     defaults += concat(defaults.empty() ? "" : " ", name, "=", value.get<double>());
   }
-  line("defaults", defaults);
+  labelled("defaults", defaults);
   for (const Json& option : method["options"]) {
-    line("option",
-         concat(option["name"].get<std::string>(), "=", option["default"].get<std::string>(), "  ",
-                option["help"].get<std::string>()));
+    labelled("option",
+             concat(option["name"].get<std::string>(), "=", option["default"].get<std::string>(),
+                    "  ", option["help"].get<std::string>()));
   }
 }
 

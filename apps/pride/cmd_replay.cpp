@@ -6,13 +6,14 @@
 #include <string>
 
 #include "commands.h"
-#include "flag_values.h"
 #include "pride/error.h"
+#include "program/flag_values.h"
+#include "program/hex.h"
+#include "program/io/safetensors.h"
+#include "program/json.h"
+#include "program/program.h"
+#include "program/settings.h"
 #include "replay/replay.h"
-#include "text/json.h"
-#include "train/hex.h"
-#include "train/io/safetensors.h"
-#include "train/settings/settings.h"
 
 namespace pride::app {
 namespace {

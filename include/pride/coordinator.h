@@ -6,7 +6,7 @@
 // servers of all shards. When the round closes, the coordinator computes the result of the ballots
 // that have arrived. It keeps the record: result frames, voters, scalars of the step. Every worker
 // applies every record, in order. So all have the same parameters, whether they voted or not.
-// docs/design/coordinator.md
+// coordinator/docs/design.md
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,7 @@ struct DeviceMatrices {
   std::size_t rows = 0, cols = 0, stride = 0;
   int iterations = 5;
 };
-// Replaces each matrix by its Newton-Schulz iterate (docs/methods/dlion-muon.md). The caller's
+// Replaces each matrix by its Newton-Schulz iterate (docs/methods/muon.md). The caller's
 // function multiplies the matrices in work that it queues on `stream`, the device's CUstream.
 using Orthogonalise = std::function<void(const DeviceMatrices& matrices, void* stream)>;
 

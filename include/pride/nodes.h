@@ -1,9 +1,10 @@
-// Nodes: ranks grouped by machine, for the hierarchical route.
+// Nodes: ranks grouped by machine, for the hierarchical route; names of machines.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace pride {
@@ -42,5 +43,12 @@ class Nodes {
   std::vector<int> node_of_, local_rank_;  // by rank
   std::vector<int> ranks_;                 // node after node
 };
+
+// Host name and boot: processes with the same name share cores.
+std::string machine_name();
+
+// Machine and network namespace: messages between processes with different names cross a network
+// card.
+std::string node_name();
 
 }  // namespace pride

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "pride/layout.h"
 
 namespace pride {
+
+using OptionMap = std::map<std::string, std::string>;  // values by name
 
 struct MethodOption {
   std::string name, default_value, help;
@@ -44,8 +47,19 @@ std::string methods_on_devices();  // separated by commas
 
 // Throws InvalidArgument, listing the names, on an unknown name or option, and on a wrong value of
 // an option that changes MethodInfo. REQUIRES: world >= 1.
-MethodInfo method_info(std::string_view name, int world,
-                       const std::map<std::string, std::string>& options = {});
+MethodInfo method_info(std::string_view name, int world, const OptionMap& options = {});
+
+// All options of the method: the given values, and defaults. Throws InvalidArgument on an unknown
+// name.
+OptionMap complete_options(std::string_view method, const OptionMap& given);
+
+// For a method with local steps: the rule by which a worker changes its own parameters, as the name
+// and the options of a method. None for other methods. Throws as complete_options().
+struct LocalRuleChoice {
+  std::string method;
+  OptionMap options;
+};
+std::optional<LocalRuleChoice> local_rule_of(std::string_view method, const OptionMap& given);
 
 // State of a method per coordinate.
 struct MethodState {
@@ -54,22 +68,20 @@ struct MethodState {
 };
 
 // `layout`: of the whole model. Throws InvalidArgument on an unknown name, option or value.
-MethodState state_of(std::string_view name, const Layout& layout,
-                     const std::map<std::string, std::string>& options = {});
+MethodState state_of(std::string_view name, const Layout& layout, const OptionMap& options = {});
 
 // The number of last steps, in a run of `steps` steps, that no exchange follows, so the common
 // parameters lack them. With fragments, the largest such number of a fragment. Throws as
 // state_of().
-std::int64_t lost_steps(std::string_view name, const Layout& layout,
-                        const std::map<std::string, std::string>& options, std::int64_t steps);
+std::int64_t lost_steps(std::string_view name, const Layout& layout, const OptionMap& options,
+                        std::int64_t steps);
 
 // The reason why the method with these options cannot run on a device; empty: it can. Throws
 // InvalidArgument as method_info() does.
-std::string why_host_only(std::string_view name,
-                          const std::map<std::string, std::string>& options = {});
+std::string why_host_only(std::string_view name, const OptionMap& options = {});
 
 struct CostQuery {
-  std::map<std::string, std::string> options = {};  // the method's own; others have their defaults
+  OptionMap options = {};  // the method's own; others have their defaults
   int world = 4, rank = 0;
   std::int64_t step = 0;  // a method may begin with dense steps
   bool mean = false;      // mean over the MethodInfo::period that `step` is in, rounded up
@@ -98,8 +110,7 @@ struct Matrices {
 
 // `layout`: of the whole model. Throws InvalidArgument as method_cost(), naming tensors that are
 // AsMatrix::kUnnamed, and words of the options `not_matrices` and `fused` that no name holds.
-Matrices matrices_of(std::string_view name, const Layout& layout,
-                     const std::map<std::string, std::string>& options);
+Matrices matrices_of(std::string_view name, const Layout& layout, const OptionMap& options);
 
 // The exchange of a bucket: the route of its gradients or votes ("sharded", "one-shot",
 // "hierarchical" or "native"), and the number of sequential messages.

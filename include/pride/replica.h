@@ -174,7 +174,7 @@ struct MemoryUse {
 // to even. Of a bfloat16 parameter's master the replica holds the other 16 bits; both together give
 // the master exactly. The caller may change parameters between steps. A changed bfloat16 parameter
 // keeps the 16 bits, so its master still rounds to it. A changed float16 parameter becomes its
-// master. Reasons: docs/design/masters.md.
+// master. Reasons: docs/state.md.
 //
 // Functions that change or read parameters and state throw InvalidArgument during a step.
 class Replica {

@@ -1,5 +1,5 @@
 // RunWorker: a worker of a coordinator's run, which workers join and leave
-// (docs/design/coordinator.md).
+// (coordinator/docs/design.md).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -4,7 +4,7 @@
 """usage: python/benchmarks/gpu_step.py [options]
        python3 -m torch.distributed.run --nproc_per_node 2 python/benchmarks/gpu_step.py [options]
 
-GPT-2 of 124 million parameters by default, as in experiments/gpu/nets.py. Ranks share the GPUs of this
+GPT-2 of 124 million parameters by default, as in lab/experiments/gpu/nets.py. Ranks share the GPUs of this
 machine. A row has the medians, of the slowest rank, of forward and backward, of the step after them, and
 of both together without a wait between them. With several ranks AdamW follows an all-reduce of each
 gradient over Gloo.

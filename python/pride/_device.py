@@ -81,7 +81,7 @@ class Device(Place):
     """A GPU."""
 
     code = 1  # PRIDE_CUDA
-    bucket_size = 16 << 20  # docs/results/steps.md
+    bucket_size = 16 << 20  # lab/docs/results/steps.md
 
     def __init__(self, device):
         self.device = device
@@ -148,7 +148,7 @@ class Device(Place):
 
 def newton_schulz(matrices, iterations, most=1 << 26):
     """Replaces matrices of one shape by their Newton-Schulz iterates (Jordan et al. 2024;
-    docs/methods/dlion-muon.md). torch.backends.cuda.matmul.allow_tf32 sets the products' precision.
+    docs/methods/muon.md). torch.backends.cuda.matmul.allow_tf32 sets the products' precision.
     A batch of several matrices has at most `most` values."""
     a, b, d = 3.4445, -4.7750, 2.0315
     rows, cols = matrices[0].shape

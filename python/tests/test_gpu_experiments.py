@@ -1,4 +1,4 @@
-# experiments/gpu: the tiny experiments, end to end on two cores.
+# lab/experiments/gpu: the tiny experiments, end to end on two cores.
 # SPDX-License-Identifier: Apache-2.0
 #
 # Oracles: the vectors of GPT-2's tokens that others published, and a run by ranks of their own.
@@ -13,7 +13,7 @@ import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = pathlib.Path(os.environ.get("PRIDE_DATA") or ROOT / ".." / "shared" / "data")
-sys.path.insert(0, str(ROOT / "experiments" / "gpu"))
+sys.path.insert(0, str(ROOT / "lab" / "experiments" / "gpu"))
 
 import charts  # noqa: E402  pylint: disable=wrong-import-position
 import make_shards  # noqa: E402  pylint: disable=wrong-import-position
@@ -255,6 +255,6 @@ def test_a_pack_has_all_that_gpu_sh_runs(tmp_path, monkeypatch, capsys):
     with tarfile.open(tmp_path / "gpu.tar.xz") as tar:
         names = {name.removeprefix("pride-gpu/") for name in tar.getnames()}
     assert names >= {"commit", "scripts/gpu.sh", "python/pride/optimizer.py", "python/tests/test_cuda.py",
-                     "python/benchmarks/gpu_step.py", "experiments/gpu/run.py", "lib/libpride.so",
+                     "python/benchmarks/gpu_step.py", "lab/experiments/gpu/run.py", "lib/libpride.so",
                      "bin/cuda_device_test", "bin/pride", "data/shards/train_000.bin"}
     assert f"{len(names)} files" in capsys.readouterr().out

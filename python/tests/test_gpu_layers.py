@@ -1,4 +1,4 @@
-# experiments/gpu: gradients of several workers from one backward.
+# lab/experiments/gpu: gradients of several workers from one backward.
 # SPDX-License-Identifier: Apache-2.0
 #
 # Oracle: torch's own backward, one worker after the other, in double.
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "experiments" / "gpu"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lab" / "experiments" / "gpu"))
 
 pytestmark = pytest.mark.skipif(int(torch.__version__.split(".")[0]) < 2,
                                 reason=f"torch {torch.__version__}: the experiments need 2.x")

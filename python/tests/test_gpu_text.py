@@ -1,4 +1,4 @@
-# experiments/gpu: text from packages, and its shards.
+# lab/experiments/gpu: text from packages, and its shards.
 # SPDX-License-Identifier: Apache-2.0
 #
 # The package is made here; oracles: what stands in its documents.
@@ -13,7 +13,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "experiments" / "gpu"))
+sys.path.insert(0, str(ROOT / "lab" / "experiments" / "gpu"))
 
 import gather_text  # noqa: E402  pylint: disable=wrong-import-position
 import make_shards  # noqa: E402  pylint: disable=wrong-import-position

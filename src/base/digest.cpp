@@ -1,6 +1,6 @@
 // Digest on top of xxHash, compiled into this file alone.
 // SPDX-License-Identifier: Apache-2.0
-#include "base/digest.h"
+#include "pride/digest.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -6,7 +6,7 @@
 #include <limits>
 #include <set>
 
-#include "base/digest.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 
 namespace pride {

@@ -1,12 +1,12 @@
+// Names of this process's machine and node.
 // SPDX-License-Identifier: Apache-2.0
-#include "base/machine.h"
-
 #include <unistd.h>
 
 #include <array>
 #include <fstream>
 
 #include "pride/error.h"
+#include "pride/nodes.h"
 
 namespace pride {
 

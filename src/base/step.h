@@ -11,6 +11,7 @@
 
 #include "base/floats.h"
 #include "base/memory.h"
+#include "pride/step_scalars.h"
 #include "pride/tensors.h"
 
 namespace pride {
@@ -115,17 +116,6 @@ struct GradientView {
       body(begin + at, g);
     });
   }
-};
-
-// Scalars of one group at one step, rounded to float once. Every frame carries their digest.
-struct StepScalars {
-  float lr = 0;
-  float decay = 1;         // 1 - lr * weight_decay
-  float weight_decay = 0;  // for rates other than lr
-  float beta1 = 0, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
-  float eps = 0;
-  float adam_step = 0;        // lr / (1 - beta1^t), t = step + 1
-  float adam_sqrt_bias2 = 1;  // sqrt(1 - beta2^t)
 };
 
 // A server's view of a step.

@@ -1,8 +1,8 @@
 // Errors, versions and layouts of the C interface.
 // SPDX-License-Identifier: Apache-2.0
-#include "base/digest.h"
 #include "c/handles.h"
 #include "pride/cpu.h"
+#include "pride/digest.h"
 
 namespace pride::c {
 namespace {

@@ -5,9 +5,7 @@
 
 #include "c/handles.h"
 #include "pride/communicator.h"
-#if PRIDE_C_WITH_COORD
 #include "pride/coord/client.h"
-#endif
 
 namespace pride::c {
 namespace {
@@ -17,7 +15,6 @@ std::shared_ptr<CoordinatorClient> connect(const pride_coordinator_address& a) {
               "pride_coordinator_address: struct_size is ", a.struct_size, ", must be ",
               sizeof(pride_coordinator_address), " or more");
   const std::string host_port = &given(a.host_port, "host_port");
-#if PRIDE_C_WITH_COORD
   const auto text = [](const char* value) { return std::string(value == nullptr ? "" : value); };
   std::function<void(const std::string&)> on_notice;
   if (a.notice != nullptr) {
@@ -31,10 +28,6 @@ std::shared_ptr<CoordinatorClient> connect(const pride_coordinator_address& a) {
                               .secret_file = text(a.secret_file),
                               .patience = std::chrono::milliseconds(a.patience_ms),
                               .on_notice = std::move(on_notice)});
-#else
-  throw InvalidArgument(
-      concat("coordinator ", host_port, ": this libpride has no gRPC; use libpride_coord.so"));
-#endif
 }
 
 }  // namespace

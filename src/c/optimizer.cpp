@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "c/handles.h"
-#include "optimizer/agreement.h"
+#include "pride/agreement.h"
 
 namespace pride::c {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/digest.h"
+#include "pride/digest.h"
 
 namespace pride {
 namespace {

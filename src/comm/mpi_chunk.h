@@ -11,7 +11,7 @@ namespace pride::mpi {
 // be empty: the first chunk that is not full ends the message, so any difference in size is
 // detected. The default is below Open MPI's eager limit over TCP (64 KiB). Larger messages use its
 // rendezvous protocol, with which ranks that all send to all reach half of their links' rate
-// (docs/results/networks.md).
+// (lab/docs/results/networks.md).
 inline constexpr std::size_t kDefaultChunk = std::size_t{60} << 10;
 
 // native_sum goes to MPI in parts of at most this many bytes, or of the chunk limit if a test set

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/digest.h"
-#include "base/machine.h"
+#include "pride/digest.h"
 #include "pride/error.h"
+#include "pride/nodes.h"
 
 namespace pride::mpi {
 namespace {

@@ -21,7 +21,7 @@
 
 #include "comm/mpi_chunk.h"
 #include "comm/mpi_family.h"
-#include "comm/ticket_table.h"
+#include "pride/comm/ticket_table.h"
 
 namespace pride::mpi {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "comm/thread_world.h"
-#include "comm/ticket_table.h"
+#include "pride/comm/ticket_table.h"
 #include "pride/error.h"
 
 namespace pride {

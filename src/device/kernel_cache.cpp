@@ -12,7 +12,7 @@
 #include <span>
 #include <sstream>
 
-#include "base/digest.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 
 namespace pride::cuda {

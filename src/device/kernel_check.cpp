@@ -9,9 +9,9 @@
 #include <optional>
 #include <set>
 
-#include "base/digest.h"
 #include "device/job_cases.h"
 #include "device/kernel_cache.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 
 namespace pride {

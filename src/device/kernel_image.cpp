@@ -5,8 +5,8 @@
 #include <map>
 #include <mutex>
 
-#include "base/digest.h"
 #include "device/kernel_cache.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 
 namespace pride::cuda {

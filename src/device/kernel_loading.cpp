@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/kernel_loading.h"
 
-#include "base/digest.h"
 #include "device/kernel_cache.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 
 namespace pride::cuda {

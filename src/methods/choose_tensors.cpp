@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "methods/choose_tensors.h"
+#include "pride/choose_tensors.h"
 
 #include <sstream>
 #include <string_view>
 
 #include "pride/error.h"
 
-namespace pride::methods {
+namespace pride {
 namespace {
 
 // '*' stands for any characters. After a mismatch the last star matches one more character.
@@ -75,4 +75,4 @@ std::vector<char> choose_tensors(const std::string& option, const Layout& layout
   return chosen;
 }
 
-}  // namespace pride::methods
+}  // namespace pride

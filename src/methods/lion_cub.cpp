@@ -16,9 +16,9 @@
 #include "codecs/hash_keys.h"
 #include "codecs/levels.h"
 #include "codecs/scaled_signs.h"
-#include "methods/choose_tensors.h"
 #include "methods/registry.h"
 #include "methods/zeros.h"
+#include "pride/choose_tensors.h"
 #include "pride/error.h"
 
 namespace pride::methods {

@@ -83,3 +83,16 @@ std::unique_ptr<rules::Rule> make_local_rule(LocalRule rule, const MethodContext
 }
 
 }  // namespace pride::methods
+
+namespace pride {
+
+std::optional<LocalRuleChoice> local_rule_of(std::string_view method, const OptionMap& given) {
+  const OptionMap all = complete_options(method, given);
+  const auto local = all.find("local");
+  if (local == all.end()) return std::nullopt;
+  LocalRuleChoice rule{local->second, {}};
+  if (rule.method == "muon") rule.options = methods::muon_options(all);
+  return rule;
+}
+
+}  // namespace pride

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <utility>
 
-namespace pride {
+#include "pride/registry.h"
 
-using OptionMap = std::map<std::string, std::string>;  // by name
+namespace pride {
 
 // All options that a method declares. Readers throw InvalidArgument, naming method, option and
 // value. REQUIRES: the option is there.

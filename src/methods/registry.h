@@ -30,9 +30,6 @@ std::unique_ptr<Method> make(const MethodContext& ctx) {
 }
 }  // namespace methods
 
-// The method's options with defaults filled in. Throws InvalidArgument on an unknown name.
-OptionMap complete_options(std::string_view method, const OptionMap& given);
-
 // Names of the methods whose protocol has a property, separated by commas. Options are the
 // defaults.
 std::string methods_with(bool (*property)(const Protocol&));

@@ -1,12 +1,12 @@
 // Compares digests over the ranks.
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/agreement.h"
+#include "pride/agreement.h"
 
 #include <algorithm>
 #include <array>
 #include <map>
 
-#include "base/digest.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 
 namespace pride {

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <numeric>
 
-#include "base/digest.h"
 #include "methods/vote_weights.h"
 #include "optimizer/step_scalars.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 
 namespace pride {

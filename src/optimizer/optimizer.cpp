@@ -6,10 +6,10 @@
 #include <bit>
 #include <utility>
 
-#include "base/digest.h"
 #include "optimizer/optimizer_impl.h"
 #include "optimizer/resharding.h"
 #include "optimizer/run_values.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 
 namespace pride {

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "methods/local_parameters.h"
-#include "optimizer/agreement.h"
 #include "optimizer/placed_parameters.h"
 #include "optimizer/reporting.h"
 #include "optimizer/section.h"
 #include "optimizer/step_scalars.h"
+#include "pride/agreement.h"
 #include "pride/communicator.h"
 #include "pride/registry.h"
 #include "pride/replica.h"

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/digest.h"
 #include "optimizer/replica_impl.h"
 #include "optimizer/resharding.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 
 namespace pride {

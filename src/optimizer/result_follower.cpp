@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/digest.h"
 #include "codecs/frame.h"
 #include "methods/registry.h"
 #include "optimizer/optimizer_impl.h"
 #include "optimizer/step_scalars.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 
 namespace pride {

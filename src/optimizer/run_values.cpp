@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/digest.h"
 #include "methods/local_parameters.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 #include "pride/replica.h"
 

@@ -7,8 +7,8 @@
 #include <limits>
 #include <optional>
 
-#include "base/digest.h"
 #include "base/power.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 
 namespace pride {

@@ -10,8 +10,8 @@
 #include <array>
 #include <functional>
 
-#include "base/digest.h"
 #include "codecs/made_frames.h"
+#include "pride/digest.h"
 #include "support/texts.h"
 
 namespace pride::frame_test {

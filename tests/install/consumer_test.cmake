@@ -1,6 +1,7 @@
 # Configures, builds and runs a user's project, and checks its output. MODE is find_package (against
 # a fresh install of the build tree), add_subdirectory, or c: a program in C against such an install,
-# with pkg-config and no CMake, then with CMake.
+# with pkg-config and no CMake, then with CMake; or a house: its program against an install of the library
+# alone.
 # SPDX-License-Identifier: Apache-2.0
 
 set(work ${PRIDE_BINARY_DIR}/tests/install/${MODE})
@@ -38,11 +39,36 @@ endif()
 
 set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=${BUILD_TYPE}
     -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
+if(MODE STREQUAL "lab" OR MODE STREQUAL "coordinator")
+  list(APPEND configure -DCMAKE_UNITY_BUILD=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0
+       -DCMAKE_PREFIX_PATH=${work}/prefix -DPRIDE_WITH_TORCH=OFF)
+  run("install" ${CMAKE_COMMAND} --install ${PRIDE_BINARY_DIR} --prefix ${work}/prefix --component library)
+  run("configure" ${configure} -S ${PRIDE_SOURCE_DIR}/${MODE} -B ${work}/build)
+  run("build" ${CMAKE_COMMAND} --build ${work}/build --parallel 2)
+  run("install" ${CMAKE_COMMAND} --install ${work}/build --prefix ${work}/prefix)
+  set(command report)
+  if(MODE STREQUAL "coordinator")
+    set(command serve)
+  endif()
+  # `pride` of the library finds the house's program
+  run("run" ${work}/prefix/bin/pride ${command} --help)
+  if(output MATCHES "not installed" OR NOT output MATCHES "Examples:")
+    message(FATAL_ERROR "pride ${command} --help printed:\n${output}")
+  endif()
+  if(MODE STREQUAL "lab" AND HAVE_TRAIN)
+    run("install" ${CMAKE_COMMAND} --install ${PRIDE_BINARY_DIR} --prefix ${work}/all)
+    list(APPEND configure -DCMAKE_PREFIX_PATH=${work}/all)
+    run("configure" ${configure} -S ${PRIDE_SOURCE_DIR}/lab/examples -B ${work}/examples)
+    run("build" ${CMAKE_COMMAND} --build ${work}/examples --parallel 2)
+    run("run" ${work}/examples/example_train_own_model)
+  endif()
+  return()
+endif()
 if(MODE STREQUAL "find_package")
   set(source ${CMAKE_CURRENT_LIST_DIR}/consumer)
   run("install" ${CMAKE_COMMAND} --install ${PRIDE_BINARY_DIR} --prefix ${work}/prefix)
   list(APPEND configure -DCMAKE_PREFIX_PATH=${work}/prefix -DWITH_MPI=${HAVE_MPI}
-       -DWITH_TORCH=${HAVE_TORCH} -DWITH_C10D=${HAVE_C10D} -DWITH_COORD=${HAVE_COORD})
+       -DWITH_TORCH=${HAVE_TORCH} -DWITH_COORD=${HAVE_COORD})
 
   # a part that does not exist must be refused, and named
   execute_process(COMMAND ${configure} -DEXTRA_COMPONENT=zebra -S ${source} -B ${work}/refused

@@ -326,7 +326,7 @@ const std::vector<Use> kUses = {
 };
 
 // An odd number of ranks that take turns of the length in which bits change goes in one direction:
-// docs/methods/dlion-vote.md names these patterns.
+// docs/methods/votes.md names these patterns.
 bool is_excepted(const Use& use, int world) {
   return use.text == std::string_view("ranks in turn, two steps each") && world % 2 == 1 &&
          world > 1;

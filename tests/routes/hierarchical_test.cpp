@@ -216,7 +216,7 @@ TEST_P(Hierarchical, CostIsKnownWithoutAWorld) {
 INSTANTIATE_TEST_SUITE_P(All, Hierarchical, ::testing::ValuesIn(kSignCases),
                          testing::sign_case_name);
 
-// docs/performance.md: off a node go (H-1)/H * (c + r)/8 bytes a coordinate.
+// docs/nodes.md: off a node go (H-1)/H * (c + r)/8 bytes a coordinate.
 TEST(HierarchicalVote, SendsOffANodeWhatTheFormulaGives) {
   const double d = 1'000'000;
   const Layout layout({{"w", {1'000'000}}});

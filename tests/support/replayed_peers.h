@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/digest.h"
 #include "codecs/frame.h"
 #include "pride/comm/thread_comm.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 #include "support/faulty_comm.h"
 

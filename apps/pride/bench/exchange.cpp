@@ -18,9 +18,8 @@
 #include "pride/error.h"
 #include "pride/optimizer.h"
 #include "pride/registry.h"
-#include "text/table.h"
-#include "train/settings/settings.h"
-#include "train_names.h"
+#include "program/settings.h"
+#include "program/table.h"
 
 namespace pride::app {
 namespace {

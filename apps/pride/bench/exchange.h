@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/network.h"
-#include "bench/timing.h"
 #include "pride/communicator.h"
 #include "pride/nodes.h"
+#include "program/bench/network.h"
+#include "program/bench/timing.h"
 
 namespace pride::app {
 

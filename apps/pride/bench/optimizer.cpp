@@ -12,8 +12,7 @@
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/flat_buffer.h"
-#include "train/settings/settings.h"
-#include "train_names.h"
+#include "program/settings.h"
 
 namespace pride::app {
 namespace {

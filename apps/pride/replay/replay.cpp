@@ -15,7 +15,7 @@
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/flat_buffer.h"
-#include "text/table.h"
+#include "program/table.h"
 
 namespace pride::app {
 namespace {

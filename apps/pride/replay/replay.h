@@ -12,8 +12,7 @@
 
 #include "pride/layout.h"
 #include "pride/optimizer.h"
-#include "train/io/safetensors.h"
-#include "train_names.h"
+#include "program/io/safetensors.h"
 
 namespace pride::app {
 

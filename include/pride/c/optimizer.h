@@ -116,7 +116,7 @@ PRIDE_API void pride_optimizer_destroy(pride_optimizer* optimizer);
  * size or dtype than before is PRIDE_INVALID, with the tensor's name. bfloat16 and float16
  * parameters have float32 masters, which are state: tensors "master/<parameter>". Of a bfloat16
  * parameter's master the library holds 16 bits; saving reads the others from the parameter. The
- * caller may change parameters between steps (docs/design/masters.md). Since PRIDE_C_VERSION 5.
+ * caller may change parameters between steps (docs/state.md). Since PRIDE_C_VERSION 5.
  */
 PRIDE_API int pride_optimizer_set_parameters(pride_optimizer* optimizer, const pride_array* params,
                                              uint64_t n);

@@ -1,5 +1,5 @@
 // mpi_comm: ranks are the processes of an MPI job (mpirun, srun). Any MPI-3. Programs that use MPI
-// already: docs/train_library.md.
+// already: docs/cpp.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

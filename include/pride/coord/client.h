@@ -1,4 +1,5 @@
-// A worker's connection to `pride serve`: a CoordinatorClient over gRPC. Library pride::coord.
+// A worker's connection to `pride serve`: a CoordinatorClient over gRPC. pride::coord implements
+// it, a library of coordinator/.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -8,16 +8,15 @@
 #include <memory>
 #include <numeric>
 
-#include "apps/io/temp_folder.h"
 #include "bench/exchange.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/plan.h"
 #include "pride/registry.h"
+#include "program/settings.h"
 #include "support/faulty_comm.h"
 #include "support/replayed_peers.h"
-#include "train/settings/settings.h"
-#include "train_names.h"
+#include "support/temp_folder.h"
 
 namespace pride::app {
 namespace {

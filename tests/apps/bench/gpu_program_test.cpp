@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "apps/io/run_here.h"
-#include "apps/io/temp_folder.h"
+#include "support/run_here.h"
+#include "support/temp_folder.h"
 
 namespace pride::app::gpu_bench {
 namespace {

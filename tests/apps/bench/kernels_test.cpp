@@ -9,9 +9,9 @@
 #include <cmath>
 #include <set>
 
-#include "apps/io/temp_folder.h"
 #include "pride/cpu.h"
 #include "pride/error.h"
+#include "support/temp_folder.h"
 
 namespace pride::app {
 namespace {

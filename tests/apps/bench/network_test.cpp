@@ -6,8 +6,8 @@
 #include <map>
 #include <memory>
 
-#include "bench/network.h"
 #include "pride/comm/thread_comm.h"
+#include "program/bench/network.h"
 #include "support/faulty_comm.h"
 
 namespace pride::app {

@@ -3,12 +3,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "apps/io/temp_folder.h"
-#include "plan/fewer_bits.h"
-#include "plan/outcome.h"
-#include "plan/units.h"
 #include "pride/error.h"
+#include "program/plan/fewer_bits.h"
+#include "program/plan/outcome.h"
+#include "program/units.h"
 #include "rules/orthogonalise.h"
+#include "support/temp_folder.h"
 
 namespace pride::app {
 namespace {

@@ -1,6 +1,6 @@
 // safetensors: files written byte by byte here are the oracle; then round trips and damaged files.
 // SPDX-License-Identifier: Apache-2.0
-#include "train/io/safetensors.h"
+#include "program/io/safetensors.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "apps/io/temp_folder.h"
 #include "pride/error.h"
+#include "support/temp_folder.h"
 
 namespace pride::app {
 namespace {

@@ -1,6 +1,6 @@
 // Counts and numbers in the values of flags. Oracle: written out by hand.
 // SPDX-License-Identifier: Apache-2.0
-#include "flag_values.h"
+#include "program/flag_values.h"
 
 #include <gtest/gtest.h>
 

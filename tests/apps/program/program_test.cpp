@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "apps/io/run_here.h"
 #include "pride/registry.h"
+#include "support/run_here.h"
 
 namespace pride::app {
 namespace {
@@ -32,18 +32,13 @@ TEST(Program, HelpNamesEverySubcommandAndOption) {
   for (const char* name : {"--workers", "--params", "--method", "--method-opt", "--json"}) {
     expect_contains(run_program({"methods", "--help"}).out, name);
   }
-  const Outcome train = run_program({"train", "--help"});
-  EXPECT_EQ(train.code, 0);
-  EXPECT_EQ(train.out.find("{false}"), std::string::npos) << train.out;
 }
 
 // Flags of the examples are flags of the command.
 TEST(Program, HelpEndsWithExamples) {
-  for (const char* command : {"train", "compare", "sweep", "replay", "tokenize", "generate",
-                              "evaluate", "report", "methods", "bench", "plan", "info"}) {
+  for (const char* command : {"replay", "methods", "bench", "plan", "info"}) {
     const Outcome help = run_here({command, "--help"});
     const std::size_t at = help.out.find("Examples:\n  pride " + std::string(command));
-    if (help.out.find("not in this build") != std::string::npos) continue;
     ASSERT_NE(at, std::string::npos) << help.out;
     std::istringstream words(help.out.substr(at));
     for (std::string word; words >> word;) {
@@ -61,31 +56,17 @@ TEST(Program, SuggestsTheNearestWordItKnows) {
   expect_usage({"trian"}, "unknown subcommand \"trian\"; did you mean train?\n");
   expect_usage({"bench"}, "bench needs a subcommand: kernels network exchange");
   expect_usage({"bench", "netwrk"}, "unknown subcommand \"netwrk\"; did you mean network?");
-#ifdef PRIDE_HAVE_TORCH
-  expect_usage({"train", "--step", "10"}, "unknown flag --step; did you mean --steps?");
-  expect_usage({"train", "--no-overlp"}, "did you mean --no-overlap?");
-#endif
 }
 
 TEST(Program, RefusesEmptyValues) {
-  expect_usage({"report", "runs", "--out", ""}, "--out: must not be empty");
-  expect_usage({"tokenize", "x", "--out", ""}, "--out: must not be empty");
-  expect_usage({"bench", "loader", "--data", ""}, "--data: must not be empty");
+  expect_usage({"replay", "--input", ""}, "--input: must not be empty");
   expect_usage({"methods", "--method", ""}, "--method: must not be empty");
-#ifdef PRIDE_HAVE_TORCH
-  for (const char* flag : {"--out", "--data", "--init", "--resume", "--config"}) {
-    expect_usage({"train", flag, ""}, concat(flag, ": must not be empty"));
-  }
-  expect_usage({"sweep", "x.toml", "--out", ""}, "--out: must not be empty");
-#endif
 }
 
 // Whoever finds out: the parser, the settings, a method.
 TEST(Program, RefusesWrongUsage) {
   expect_usage({}, "subcommand");
-  expect_usage({"nothing-like-them"},
-               "there are train compare sweep replay tokenize generate evaluate report ");
-  expect_usage({"nothing-like-them"}, " methods bench plan info");
+  expect_usage({"nothing-like-them"}, "there are replay methods bench plan info train compare ");
   expect_usage({"--colour"}, "Run with --help");
   expect_usage({"methods", "--workers", "0"}, "--workers");
   expect_usage({"methods", "--workers", "65536"}, "--workers");
@@ -97,12 +78,7 @@ TEST(Program, RefusesWrongUsage) {
   expect_usage({"info", "extra"}, "extra");
   expect_usage({"replay"}, "--input");
   expect_usage({"methods", "--method", "sgd"}, "unknown method 'sgd'");
-#ifdef PRIDE_HAVE_TORCH
-  expect_usage({"plan", "--params", "1000"}, "--params needs --backward");
-  expect_usage({"train", "--vote-weight", "none"}, "--vote-weight none");
-  expect_usage({"train", "--steps", "x"}, "--steps");
-  expect_usage({"train", "--image-size", "32"}, "--image-size is for imagenet only");
-#endif
+  expect_usage({"plan", "--params", "1000"}, "give --params and --backward");
 }
 
 TEST(Program, ReportsOutputThatCannotBeWritten) {
@@ -132,8 +108,6 @@ TEST(Program, InfoTellsWhatThisBuildIs) {
   const auto active = info.at("isa").at("active").get<std::string>();
   EXPECT_NE(std::find(sets.begin(), sets.end(), active), sets.end());
   EXPECT_EQ(info.at("transports").at("threads"), true);
-  EXPECT_EQ(info.at("default_text").at("hash").get<std::string>().size(), 16U);
-  EXPECT_GT(info.at("default_text").at("train_bytes"), 1'000'000);
   EXPECT_EQ(info.at("methods"), method_names());
   const auto& cuda = info.at("cuda");
   EXPECT_EQ(cuda.at("gpus").empty(), cuda.at("driver").is_null());
@@ -145,11 +119,6 @@ TEST(Program, InfoTellsWhatThisBuildIs) {
   EXPECT_EQ(mpi.find_first_of(std::string("\0\n", 2)), std::string::npos) << mpi;
 #else
   EXPECT_TRUE(info.at("transports").at("mpi").is_null());
-#endif
-#ifdef PRIDE_HAVE_TORCH
-  EXPECT_FALSE(info.at("libtorch").get<std::string>().empty());
-#else
-  EXPECT_TRUE(info.at("libtorch").is_null());
 #endif
 }
 
@@ -169,8 +138,8 @@ TEST(Program, InfoTellsWhyThereIsNoGpuPath) {
 TEST(Program, InfoTellsThePersonTheSame) {
   const Outcome outcome = run_program({"info"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  expect_contains(outcome.out, {"compiler", "instructions", "transports    threads", "libtorch",
-                                "BLAS", "default text  yes: ", "methods       adamw "});
+  expect_contains(outcome.out, {"compiler", "instructions", "transports    threads", "coordinator",
+                                "BLAS", "methods       adamw "});
 }
 
 TEST(Methods, TellWhatACostQueryTells) {
@@ -268,52 +237,74 @@ class ProgramAlone : public ::testing::Test {
   Outcome run(const std::string& arguments) const {
     return run_shell(quoted(alone_.string()) + " " + arguments);
   }
-  void expect_needs(const std::string& arguments, const std::string& other) const {
+  void expect_needs(const std::string& arguments, const std::string& program) const {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 1) << arguments;
-    expect_contains(outcome.err, concat("needs the program pride-", other, ", at ", alone_.string(),
-                                        "-", other));
+    expect_contains(outcome.err,
+                    {"needs the program " + program, "install the package " + program});
   }
 
   TempFolder folder_;
   std::filesystem::path alone_ = folder_.path() / "pride";
 };
 
-// No command but those of a coordinator loads gRPC; flags are checked before.
-TEST_F(ProgramAlone, IsWithoutGrpcUntilItServes) {
-  EXPECT_EQ(bytes_of(alone_).find("libgrpc.so"), std::string::npos);
-#ifdef PRIDE_HAVE_COORD
-  EXPECT_EQ(run("serve --help").code, 0);
-  EXPECT_EQ(run("serve --dir x --quorum 0").code, 2);
-  expect_needs("certs list " + quoted(folder_.path().string()), "coord");
-#else
-  expect_failure({"serve", "--dir", "x"}, "no gRPC");
-#endif
-}
-
-#ifdef PRIDE_HAVE_TORCH
-// Commands that need no libtorch do not load it: they run where its program is not.
-TEST_F(ProgramAlone, IsWithoutLibtorchUntilItTrains) {
-  EXPECT_EQ(bytes_of(alone_).find("libtorch_cpu"), std::string::npos);
+// It loads neither, and all that the library can do runs without them.
+TEST_F(ProgramAlone, NeedsNeitherLibtorchNorGrpc) {
+  for (const char* library : {"libtorch_cpu", "libgrpc.so"}) {
+    EXPECT_EQ(bytes_of(alone_).find(library), std::string::npos) << library;
+  }
   for (const char* arguments :
-       {"--version", "--help", "methods", "report --help",
-        "plan --params 1000000 --backward 50ms --bandwidth 1Gbit --latency 50us --world 4"}) {
+       {"--version", "--help", "--help-all", "manual", "completion", "methods", "info",
+        "plan --params 1000000 --backward 50ms --bandwidth 1Gbit --latency 50us --world 4",
+        "bench network --workers 1"}) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 0) << arguments << ": " << outcome.err;
   }
-  for (const char* arguments : {"train --steps 1", "info", "plan"})
-    expect_needs(arguments, "torch");
   const Outcome unknown = run("trian --steps 1");
   EXPECT_EQ(unknown.code, 2);
   expect_contains(unknown.err, "unknown subcommand \"trian\"; did you mean train?");
 }
-#else
-TEST(Program, TrainSaysThatItNeedsLibtorch) {
-  expect_failure({"train", "--task", "lm"}, "no libtorch");
-  expect_failure({"compare", "--methods", "all"}, "no libtorch");
-  expect_failure({"sweep", "experiment.toml"}, "no libtorch");
+
+TEST_F(ProgramAlone, SaysWhichPackageHasTheCommand) {
+  for (const char* arguments : {"train --steps 1", "report runs", "bench step", "bench loader"}) {
+    expect_needs(arguments, "pride-lab");
+  }
+  for (const char* arguments : {"serve --dir x", "certs list x"}) {
+    expect_needs(arguments, "pride-coordinator");
+  }
+  expect_contains(run("--help").out, {"(not installed: package pride-lab)",
+                                      "(not installed: package pride-coordinator)"});
+  EXPECT_EQ(run("serve --help").code, 0);
+  const Outcome plan = run("plan");
+  EXPECT_EQ(plan.code, 2);
+  expect_contains(plan.err, "to measure a model it needs pride-lab");
 }
-#endif
+
+// Beside it, and in libexec/pride beside its folder, as packages install it.
+TEST_F(ProgramAlone, RunsTheProgramOfAHouse) {
+  const std::string script = "#!/bin/sh\necho house \"$0\" \"$@\"\n";
+  for (const char* folder : {".", "libexec/pride"}) {
+    const auto bin = folder_.path() / "bin";
+    std::filesystem::remove_all(bin);
+    std::filesystem::create_directories(bin);
+    std::filesystem::copy_file(PRIDE_PROGRAM, bin / "pride");
+    const auto home = std::string(folder) == "." ? bin : folder_.path() / folder;
+    std::filesystem::create_directories(home);
+    folder_.write(std::filesystem::relative(home / "pride-lab", folder_.path()).string(), script);
+    std::filesystem::permissions(home / "pride-lab", std::filesystem::perms::owner_all);
+    const auto here = [&](const std::string& arguments) {
+      return run_shell(quoted((bin / "pride").string()) + " " + arguments).out;
+    };
+    expect_contains(here("train --task lm 'two words'"), "pride-lab train --task lm two words\n");
+    expect_contains(here("bench step --json"), "pride-lab bench step --json\n");
+    expect_contains(here("plan --task lm"), "pride-lab plan --task lm\n");
+    expect_contains(here("plan --params 1000 --help"), "pride-lab plan");
+    EXPECT_EQ(here("methods").find("house"), std::string::npos);
+    EXPECT_EQ(here("plan --params 1000 --backward 1s --workers 1").find("house"),
+              std::string::npos);
+    expect_contains(here("manual"), "pride-lab manual --part\n");
+  }
+}
 
 }  // namespace
 }  // namespace pride::app

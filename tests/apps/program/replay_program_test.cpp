@@ -4,8 +4,8 @@
 
 #include <limits>
 
-#include "apps/io/run_here.h"
-#include "train/io/safetensors.h"
+#include "program/io/safetensors.h"
+#include "support/run_here.h"
 
 namespace pride::app {
 namespace {

@@ -11,10 +11,10 @@
 #include <numeric>
 #include <random>
 
-#include "apps/io/temp_folder.h"
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "replay/replay.h"
+#include "support/temp_folder.h"
 
 namespace pride::app {
 namespace {

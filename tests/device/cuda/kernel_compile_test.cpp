@@ -9,10 +9,10 @@
 #include <map>
 #include <memory>
 
-#include "base/digest.h"
 #include "device/cuda/cubin.h"
 #include "device/device.h"
 #include "device/kernel_image.h"
+#include "pride/digest.h"
 #include "pride/error.h"
 #include "support/texts.h"
 

@@ -13,10 +13,6 @@
 #include "pride/comm/mpi_comm.h"
 #endif
 
-#ifdef WITH_C10D
-#include "pride/comm/c10d_env.h"
-#endif
-
 #ifdef WITH_COORD
 #include "pride/coord/client.h"
 #include "pride/error.h"
@@ -29,9 +25,6 @@ bool torch_part_works();
 int main() {
 #ifdef WITH_MPI
   if (pride::launched_by_mpi()) return 2;  // the test starts this program without a launcher
-#endif
-#ifdef WITH_C10D
-  if (pride::launched_by_torchrun()) return 2;
 #endif
 #ifdef WITH_COORD
   try {

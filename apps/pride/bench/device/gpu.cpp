@@ -7,7 +7,6 @@
 #include "device/timing.h"
 #include "pride/device.h"
 #include "pride/error.h"
-#include "train/settings/settings.h"
 
 namespace pride::app {
 namespace {
@@ -89,11 +88,6 @@ GpuCell measured(Device& device, Kernel kernel, std::size_t n, const JobOptions&
 }
 
 }  // namespace
-
-std::shared_ptr<Device> gpu_of_rank(Communicator& comm) {
-  const auto n = static_cast<int>(std::max<std::size_t>(1, cuda_report().gpus.size()));
-  return cuda_device(train::local_rank(comm) % n);
-}
 
 void bench_gpu_kernels(Device& device, const KernelBench& how, const std::string& pattern,
                        double copy_rate, const std::function<void(const GpuCell&)>& done) {

@@ -9,15 +9,11 @@
 #include <vector>
 
 #include "bench/kernels/measure.h"
-#include "bench/timing.h"
 #include "device/device.h"
 #include "pride/communicator.h"
+#include "program/bench/timing.h"
 
 namespace pride::app {
-
-// The GPU of this rank: ranks of a host take its GPUs in turn. Throws InvalidArgument if there is
-// none. Collective.
-std::shared_ptr<Device> gpu_of_rank(Communicator& comm);
 
 struct GpuCell {
   std::string name, dtype;  // dtype of gradients and of narrow parameters

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/kernels/rows.h"
-#include "bench/timing.h"
+#include "program/bench/timing.h"
 
 namespace pride::app {
 
