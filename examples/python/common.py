@@ -36,7 +36,7 @@ def parser(text, lr, adamw_lr, weight_decay, adamw_weight_decay):
     add("--out", type=pathlib.Path, help="folder of checkpoints, one file per rank; a killed run "
         "resumes from it")
     # not --log: torchrun under Python 3.12 reads it as an abbreviation of its own --log-dir
-    add("--metrics", help="file of JSON lines")
+    add("--metrics", help="file of JSON lines, for `pride report --metrics`; a resumed run appends")
     add("--seed", type=int, default=1)
     return made
 
@@ -61,6 +61,8 @@ class Training:
     def __init__(self, args, model, steps):
         self.args, self.bare, self.steps = args, model, steps
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.n = sum(p.numel() for p in model.parameters())
+        self.fp32_bytes = 8 * self.n * (self.world - 1) // self.world  # a step of DDP's ring
         self.ours = args.optimizer != "adamw"
         self.model = model
         if self.world > 1 and (args.ddp or not self.ours):
@@ -79,8 +81,9 @@ class Training:
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
         logs = args.metrics and not self.rank
         self.log = open(args.metrics, "a", encoding="utf-8") if logs else None
+        self.seconds = self.bytes_before = 0  # of training, before `began` and before a restart
         self.first_step = self._load() if args.out else 0
-        self.began, self.since = time.monotonic(), self.first_step
+        self.began, self.since, self.measured = time.monotonic(), self.first_step, self.seconds
 
     def _rate(self, step):
         """Factor on the rate: linear over `warmup` steps, then a cosine down to a tenth."""
@@ -104,8 +107,10 @@ class Training:
     def save(self, done):
         """Writes this rank's file atomically, then removes its older ones."""
         path = self._path(done)
+        self.pause()
         state = dict(step=done, model=self.bare.state_dict(), optimizer=self.optimizer.state_dict(),
-                     schedule=self.schedule.state_dict())
+                     schedule=self.schedule.state_dict(), seconds=self.seconds,
+                     bytes_sent=self.bytes_sent(done))
         with open(path.with_suffix(".part"), "wb") as file:
             torch.save(state, file)
             file.flush()
@@ -115,6 +120,7 @@ class Training:
         for old in self.args.out.glob(self._path("*").name):
             if old != path:
                 old.unlink()
+        self.began = time.monotonic()
 
     def _load(self):
         """Resumes from the last step for which all ranks have a file; returns its number."""
@@ -131,19 +137,47 @@ class Training:
         self.bare.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])  # pride: all ranks together
         self.schedule.load_state_dict(saved["schedule"])
+        self.seconds, self.bytes_before = saved["seconds"], saved["bytes_sent"]
         return saved["step"]
 
     def speed(self, done, samples):
         """Samples per second of all ranks since the last call; `samples`: a rank's samples per step."""
-        now = time.monotonic()
-        value = (done - self.since) * samples * self.world / (now - self.began)
-        self.began, self.since = now, done
+        self.pause()
+        value = (done - self.since) * samples * self.world / (self.seconds - self.measured)
+        self.measured, self.since = self.seconds, done
         return round(value)
 
-    def report(self, **record):
-        """Prints a line on rank 0, and writes one of JSON to the log."""
+    def pause(self):
+        """Stops the clock of training until the next report or the end of save()."""
+        now = time.monotonic()
+        self.seconds, self.began = self.seconds + now - self.began, now
+
+    def bytes_sent(self, done):
+        """Bytes that this rank sent in `done` steps; AdamW's are those of a ring all-reduce."""
+        if self.ours:
+            return self.bytes_before + self.optimizer.traffic()["bytes_sent"]
+        return done * self.fp32_bytes
+
+    def head(self, model, data, **record):
+        """Reports the run: what differs between comparable runs is in its settings."""
+        names = "lr weight_decay betas warmup batch accumulate dtype overlap ddp".split()
+        settings = {k: v for k, v in vars(self.args).items() if k in names}
+        self.report(optimizer=self.args.optimizer, ranks=self.world, lr=self.args.lr, **record,
+                    parameters=self.n, first_step=self.first_step,
+                    quiet=dict(steps=self.steps, seed=self.args.seed, model=model, data=data,
+                               settings=settings))
+
+    def progress(self, done, quiet=None, **record):
+        """Reports values of a step, then lets the clock of training go on."""
+        sent = max_over_ranks(self.bytes_sent(done))
+        self.report(step=done, **record,
+                    quiet=dict(quiet or {}, seconds=self.seconds, bytes_sent=sent))
+        self.began = time.monotonic()
+
+    def report(self, quiet=None, **record):
+        """Prints a line on rank 0, and writes one of JSON to the log, with the values of `quiet`."""
         if self.log:
-            self.log.write(json.dumps(record) + "\n")
+            self.log.write(json.dumps(dict(record, **(quiet or {}))) + "\n")
             self.log.flush()
         if self.rank == 0:
             print(*(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}"
@@ -151,14 +185,19 @@ class Training:
 
     def finish(self, **record):
         """Reports the bytes per step and the parameters' hash, which must be equal on all ranks."""
-        n = sum(p.numel() for p in self.bare.parameters())
-        record["fp32_bytes_per_step"] = 8 * n * (self.world - 1) // self.world  # DDP's ring
+        record["fp32_bytes_per_step"] = self.fp32_bytes
         if self.ours:
             traffic = self.optimizer.traffic()
             record["bytes_per_step"] = traffic["bytes_sent"] // max(1, traffic["steps"])
             record["replicas"] = f"{self.optimizer.check_replicas():016x}"
         self.report(**record)
         dist.destroy_process_group()
+
+
+def max_over_ranks(value):
+    most = torch.tensor(value, dtype=torch.int64)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    return most.item()
 
 
 def sum_over_ranks(*values):

@@ -108,8 +108,8 @@ def main():
     args = arguments()
     text = read_text(args.data)
     rank, world = common.start(args)
-    sums = [None] * world
-    dist.all_gather_object(sums, zlib.crc32(text))
+    sums, crc = [None] * world, zlib.crc32(text)
+    dist.all_gather_object(sums, crc)
     if len(set(sums)) > 1:
         sys.exit("train_gpt.py: the ranks have different texts: give --data")
     text = torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -119,8 +119,8 @@ def main():
         sys.exit(f"train_gpt.py: a text of {len(text)} bytes is too short: give another --data")
 
     run = common.Training(args, GPT(args).to(getattr(torch, args.dtype)), args.steps)
-    run.report(optimizer=args.optimizer, ranks=world, lr=args.lr, text=len(text),
-               parameters=sum(p.numel() for p in run.bare.parameters()), first_step=run.first_step)
+    run.head(f"GPT, {args.layers} layers, width {args.width}, context {args.context}",
+             f"{len(text)} bytes, crc32 {crc:08x}", text=len(text))
     bits = math.nan
     for step in range(run.first_step, args.steps):
         run.optimizer.zero_grad()
@@ -140,8 +140,9 @@ def main():
         if run.due(done, args.eval_every):
             speed = run.speed(done, args.accumulate * args.batch * args.context)
             bits = bits_per_byte(run.bare, val, args, rank, world)
-            run.report(step=done, loss=pride.mean_over_ranks(losses), val_bits_per_byte=bits,
-                       lr=run.schedule.get_last_lr()[0], tokens_per_s=speed)
+            run.progress(done, loss=pride.mean_over_ranks(losses), val_bits_per_byte=bits,
+                         lr=run.schedule.get_last_lr()[0], tokens_per_s=speed,
+                         quiet=dict(val_loss=bits * math.log(2)))
         if args.out and run.due(done, args.save_every):
             run.save(done)
     run.finish(val_bits_per_byte=bits)

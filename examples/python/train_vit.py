@@ -13,6 +13,7 @@ import gzip
 import math
 import pathlib
 import sys
+import zlib
 
 import torch
 from torch import nn
@@ -116,8 +117,8 @@ def main():
         sys.exit(f"train_vit.py: {len(labels)} images are less than a batch of {world} ranks")
     steps = max(1, round(args.epochs * batches.per_epoch))
     run = common.Training(args, ViT(args), steps)
-    run.report(optimizer=args.optimizer, ranks=world, lr=args.lr, steps=steps,
-               parameters=sum(p.numel() for p in run.bare.parameters()), first_step=run.first_step)
+    run.head(f"ViT, {args.layers} layers, width {args.width}, patch {args.patch}",
+             f"CIFAR-10, {len(labels)} images, crc32 of labels {zlib.crc32(labels.numpy()):08x}")
     accuracy = loss_there = math.nan
     for step in range(run.first_step, steps):
         indices = batches.indices(step)
@@ -133,9 +134,9 @@ def main():
         if run.due(done, args.eval_every):
             speed = run.speed(done, args.batch)
             loss_there, accuracy = test(run.bare, test_pixels, test_labels, rank, world)
-            run.report(step=done, loss=pride.mean_over_ranks(loss.detach()), test_loss=loss_there,
-                       test_accuracy=accuracy, lr=run.schedule.get_last_lr()[0],
-                       images_per_s=speed)
+            run.progress(done, loss=pride.mean_over_ranks(loss.detach()), test_loss=loss_there,
+                         test_accuracy=accuracy, lr=run.schedule.get_last_lr()[0],
+                         images_per_s=speed, quiet=dict(epoch=done / batches.per_epoch))
         if args.out and run.due(done, args.save_every):
             run.save(done)
     run.finish(test_loss=loss_there, test_accuracy=accuracy)
