@@ -15,6 +15,7 @@
 #include "program/program.h"
 #include "program/svg.h"
 #include "program/units.h"
+#include "report/metrics_file.h"
 #include "report/page.h"
 
 namespace pride::app {
@@ -23,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ReportOptions {
-  std::vector<std::string> runs;
+  std::vector<std::string> runs, metrics;
   std::string out = "report.html", title, svg, chart, numbers, from;
   Look look;
 };
@@ -71,21 +72,33 @@ void redraw(const ReportOptions& options) {
 }
 
 void report(ReportOptions& options) {
-  PRIDE_CHECK(options.runs.empty() != options.from.empty(),
-              "pride report needs folders of runs, or --from with the numbers of a chart");
+  const bool has_runs = !options.runs.empty() || !options.metrics.empty();
+  PRIDE_CHECK(
+      has_runs == options.from.empty(),
+      "pride report needs folders of runs, --metrics, or --from with the numbers of a chart");
   PRIDE_CHECK(options.look.link.empty() || options.look.x == "time", "--link needs --x time");
+  PRIDE_CHECK(options.look.link.empty() || options.metrics.empty(),
+              "--link needs the time of computing alone, which files of --metrics do not have");
   const bool one_chart = !options.svg.empty() || !options.numbers.empty();
   PRIDE_CHECK(one_chart || (options.chart.empty() && options.from.empty()),
               "--chart and --from need --svg or --numbers");
   if (!options.from.empty()) return redraw(options);
   Loaded loaded;
   for (const std::string& run : options.runs) load_runs(run, loaded);
+  for (const std::string& file : options.metrics) load_metrics(file, loaded);
   const std::vector<Section> sections = sections_of(loaded);
   if (sections.empty()) {
     const std::string why = loaded.runs.empty() ? "there is none" : loaded.runs.front().error;
     throw DataError(concat("no run has a result yet: ", why));
   }
-  if (one_chart) return write_chart(options, chart_named(sections, options.chart, options.look));
+  if (one_chart) {
+    const Chart chart = chart_named(sections, options.chart, options.look);
+    // a page has these notes itself
+    for (const std::string& note : notes_of(loaded, sections)) {
+      std::cerr << "pride: note: " << note << '\n';
+    }
+    return write_chart(options, chart);
+  }
   const std::string commit = kGitDescribe;
   const PageFacts facts{
       .title = title_of(options, loaded),
@@ -101,6 +114,10 @@ void add_report(CLI::App& command) {
   command.add_option(
       "runs", options.runs,
       "Folders of `pride sweep`, `pride compare`, `pride train`, or folders of such folders");
+  command
+      .add_option("--metrics", options.metrics,
+                  "A file of JSON lines of a PyTorch program, as FILE or NAME=FILE; repeatable")
+      ->allow_extra_args(false);
   command.add_option("--out", options.out, "File to write the page to")->capture_default_str();
   command.add_option("--title", options.title,
                      "Title of the page. Default: the experiment's name, or the folder's");
@@ -109,13 +126,15 @@ void add_report(CLI::App& command) {
                      "Write the numbers of one chart as JSON to this file instead of a page");
   command.add_option(
       "--chart", options.chart,
-      "With --svg or --numbers: epoch, loss, rate, gradient, workers, batch or bits, or another "
+      "With --svg or --numbers: epoch, loss, rate, gradient, workers, batch or bits, or "
+      "another "
       "that the error message lists; s2-loss is the second section's. Default: the page's first");
   command.add_option("--from", options.from,
                      "Draw the chart from a file of --numbers, instead of runs");
-  command.add_option("--x", options.look.x, "Horizontal axis of curves")
-      ->check(CLI::IsMember({"epoch", "step", "time", "bytes"}))
-      ->capture_default_str();
+  command
+      .add_option("--x", options.look.x,
+                  "Horizontal axis of curves. Default: epoch, or step if a run has no epochs")
+      ->check(CLI::IsMember({"epoch", "step", "time", "bytes"}));
   command
       .add_option("--link", options.look.link,
                   "With --x time, a rate such as 10Mbit/s: a step takes its computing time plus "

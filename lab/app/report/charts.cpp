@@ -87,6 +87,7 @@ Series series_of(const Groups& groups, const Group& group) {
 // The x of a curve: a run's position after `step` steps.
 struct CurveAxis {
   const char* name;
+  const char* key;  // of the lines of --metrics
   const char* label;
   double (*at)(const RunData&, double step, const Look&);
 };
@@ -98,11 +99,11 @@ double seconds_at(const RunData& run, double n, const Look& look) {
 }
 
 constexpr CurveAxis kCurveAxes[] = {
-    {"epoch", "epochs",
+    {"epoch", "epoch", "epochs",
      [](const RunData& run, double n, const Look&) { return n / run.steps_per_epoch(); }},
-    {"step", "steps", [](const RunData&, double n, const Look&) { return n; }},
-    {"time", "seconds, at the run's mean step", seconds_at},
-    {"bytes", "MB sent, of the rank that sends most",
+    {"step", "step", "steps", [](const RunData&, double n, const Look&) { return n; }},
+    {"time", "seconds", "seconds, at the run's mean step", seconds_at},
+    {"bytes", "bytes_sent", "MB sent, of the rank that sends most",
      [](const RunData& run, double n, const Look&) { return run.sent_until(n) / 1e6; }}};
 
 const CurveAxis& curve_axis(const std::string& name) {
@@ -125,7 +126,10 @@ void add_curves(const Groups& groups, const Look& look, const Curve& curve, Char
     std::map<double, std::pair<std::vector<double>, std::vector<double>>> at;  // x, y by step
     for (const RunData* run : group->runs) {
       for (const auto& [step, value] : curve(*run)) {
-        at[step].first.push_back(axis.at(*run, step, look));
+        const double x = axis.at(*run, step, look);
+        PRIDE_CHECK(std::isfinite(x), "--x ", axis.name, ": ", run->folder, " has no '", axis.key,
+                    "'; use another axis, or leave the run out");
+        at[step].first.push_back(x);
         at[step].second.push_back(value);
       }
     }
@@ -165,11 +169,14 @@ Chart result_curves(const Section& section, const Groups& groups, const Look& lo
 }
 
 // Curves of values of the steps, such as the training loss.
-Chart step_curves(const Section&, const Groups& groups, const Look& look, const Entry& entry) {
+Chart step_curves(const Section& section, const Groups& groups, const Look& look,
+                  const Entry& entry) {
   Chart chart{.title = entry.title,
-              .note = "Averaged over stretches of a hundredth of the run.",
+              .note = section.of_files
+                          ? "A point is a line of the file, or the mean of a hundredth of them."
+                          : "Averaged over stretches of a hundredth of the run.",
               .x = {},
-              .y = {.label = entry.label}};
+              .y = {.label = section.of_files ? entry.title : entry.label}};
   add_curves(
       groups, look, [&](const RunData& run) { return curve_of(run.steps, entry.key); }, chart);
   return chart;
@@ -234,11 +241,16 @@ Chart against_bits(const Section& section, const Groups& groups, const Look&, co
               .points = true,
               .x = {.label = "bits sent per parameter and step", .log2 = true},
               .y = {.label = section.metric.heading}};
+  std::string unknown;
   for (const Group* group : groups) {
     Series series = series_of(groups, *group);
     if (group->bits() > 0) append(series, group->bits(), final_of(section, *group));
+    if (!std::isfinite(group->bits())) unknown += (unknown.empty() ? "" : ", ") + group->name;
     chart.series.push_back(std::move(series));
   }
+  if (section.of_files) chart.note = "Bytes as the files say.";
+  if (!unknown.empty())
+    chart.note += concat(" Not shown, without bytes or parameters: ", unknown, ".");
   return chart;
 }
 
@@ -302,9 +314,18 @@ Chart chart_of(const Entry& entry, const Section& section, const Groups& groups,
   return chart;
 }
 
+bool has_epochs(const Section& section) {
+  return std::ranges::all_of(section.groups, [](const Group& group) {
+    return std::ranges::all_of(group.runs,
+                               [](const RunData* run) { return std::isfinite(run->epochs()); });
+  });
+}
+
 }  // namespace
 
-std::vector<Chart> charts_of(const Section& section, const Look& look) {
+std::vector<Chart> charts_of(const Section& section, const Look& wanted) {
+  Look look = wanted;
+  if (look.x.empty()) look.x = has_epochs(section) ? "epoch" : "step";
   std::vector<std::pair<std::string, Groups>> facets, whole = {{"", {}}};
   for (const Group& group : section.groups) {
     if (group.runs.empty()) continue;
@@ -339,7 +360,7 @@ Chart chart_named(const std::vector<Section>& sections, const std::string& id, c
       if (!plain && (id.empty() || id == chart.id)) plain = std::move(chart);
     }
   }
-  PRIDE_CHECK(!known.empty(), "--svg: these runs make no chart");
+  PRIDE_CHECK(!known.empty(), "these runs make no chart");
   PRIDE_CHECK(plain.has_value(), "--chart ", id, ": there are ", known);
   return *plain;
 }

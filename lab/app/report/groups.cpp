@@ -43,7 +43,8 @@ SettingTexts settings_of(const RunData& run) {
   for (const auto& [flag, value] : run.summary.at("settings").items()) {
     if (is_setting(flag)) settings[flag] = text_of(value);
   }
-  settings["workers"] = text_of(run.summary.at("world"));  // a job may have no flag --workers
+  // a job may have no flag --workers
+  if (run.world() > 0) settings["workers"] = concat(run.world());
   // defaults of the method, if the summary has them
   const auto& method = run.summary.at("method");
   for (const auto& [flag, key] : {std::pair("lr", "lr"), std::pair("weight-decay", "weight_decay"),
@@ -83,7 +84,11 @@ SettingTexts speed_of(const RunData& run) {
   return settings;
 }
 
-nlohmann::json seed_of(const RunData& run) { return run.summary.at("settings").at("seed"); }
+// Files of --metrics without a seed count as different seeds.
+nlohmann::json seed_of(const RunData& run) {
+  const nlohmann::json& seed = run.summary.at("settings").at("seed");
+  return seed.is_null() ? nlohmann::json(run.folder) : seed;
+}
 
 std::string section_of(const RunData& run) {
   const auto& s = run.summary;
@@ -93,9 +98,10 @@ std::string section_of(const RunData& run) {
 std::string title_of(const RunData& run) {
   const auto& s = run.summary;
   const nlohmann::json& model = s.at("model");
-  const std::string title =
-      concat(s.at("task").get<std::string>(), ": ", model.value("name", "model"), ", ",
-             grouped(model.at("parameters")), " parameters");
+  std::string title = concat(s.at("task").get<std::string>(), ": ", model.value("name", "model"));
+  if (model.contains("parameters")) {
+    title += concat(", ", grouped(run.parameters()), " parameters");
+  }
   // the hash distinguishes models of one size
   const std::string init =
       model.value("size", nlohmann::json::object()).value("init_hash", std::string());
@@ -104,9 +110,16 @@ std::string title_of(const RunData& run) {
 
 // The first metric that any run of the section has; a diverged run may lack it.
 Metric metric_of(const Section& section) {
-  const Metric metrics[] = {
+  static const std::vector<Metric> kOfTasks = {
       {"accuracy", "test accuracy", "test accuracy, %", 100, true},
-      {"perplexity", "validation perplexity", "validation perplexity", 1, false}};
+      {"perplexity", "validation perplexity", "validation perplexity", 1, false},
+      {"loss", "evaluation loss", "evaluation loss, nats", 1, false}};
+  static const std::vector<Metric> kOfFiles = {
+      {"accuracy", "accuracy", "accuracy, %", 100, true},
+      {"perplexity", "perplexity", "perplexity", 1, false},
+      {"loss", "evaluation loss", "evaluation loss", 1, false},
+      {"train_loss", "training loss", "training loss, mean of the last tenth", 1, false}};
+  const auto& metrics = section.of_files ? kOfFiles : kOfTasks;
   for (const Metric& metric : metrics) {
     for (const Group& group : section.groups) {
       for (const RunData* run : group.runs) {
@@ -114,7 +127,7 @@ Metric metric_of(const Section& section) {
       }
     }
   }
-  return {"loss", "evaluation loss", "evaluation loss, nats", 1, false};
+  return metrics.back();
 }
 
 void add(Section& section, const RunData& run) {
@@ -259,6 +272,7 @@ std::vector<Section> sections_of(const Loaded& loaded) {
     if (run.summary.is_null() || run.tuning) continue;
     const auto [at, is_new] = index.emplace(section_of(run), sections.size());
     if (is_new) sections.emplace_back().title = title_of(run);
+    sections[at->second].of_files |= run.of_file;
     add(sections[at->second], run);
   }
   for (Section& section : sections) {
@@ -272,6 +286,39 @@ std::vector<Section> sections_of(const Loaded& loaded) {
     section.metric = metric_of(section);
   }
   return sections;
+}
+
+std::vector<std::string> notes_of(const Loaded& loaded, const std::vector<Section>& sections) {
+  std::vector<std::string> notes;
+  for (const RunData& run : loaded.runs) {
+    for (const std::string& note : run.notes) notes.push_back(concat(run.folder, ": ", note));
+  }
+  for (const Section& section : sections) {
+    if (!section.of_files) continue;
+    std::size_t n = 0;
+    std::string unnamed;
+    std::map<std::string, std::set<double>> ends;  // by facet
+    for (const Group& group : section.groups) {
+      for (const RunData* run : group.runs) {
+        ++n;
+        ends[group.facet].insert(run->summary.at("steps").get<double>());
+        if (run->summary.at("data").at("hash") != "") continue;
+        unnamed += (unnamed.empty() ? "" : ", ") + run->folder;
+      }
+    }
+    if (n > 1 && !unnamed.empty()) {
+      notes.push_back(unnamed +
+                      ": without 'data', so they may have been trained on different data");
+    }
+    for (const auto& [facet, steps] : ends) {
+      if (steps.size() < 2) continue;
+      notes.push_back(concat(section.title, facet.empty() ? "" : ", ", facet,
+                             ": runs end at different steps, ", grouped(*steps.begin()), " to ",
+                             grouped(*steps.rbegin()),
+                             "; final results compare them all the same"));
+    }
+  }
+  return notes;
 }
 
 Spread final_of(const Section& section, const Group& group) {

@@ -39,7 +39,7 @@ struct Group {
 
 // The metric that the section compares.
 struct Metric {
-  std::string key;      // "accuracy", "perplexity" or "loss"
+  std::string key;      // of RunData::final: "accuracy", "perplexity", "loss" or "train_loss"
   std::string name;     // "test accuracy"
   std::string heading;  // the same with its unit: "test accuracy, %"
   double factor = 1;    // 100 for shares in percent
@@ -54,12 +54,17 @@ struct Section {
   std::vector<std::string> columns;  // columns of a table: these, and rate and decay if they differ
   std::map<std::string, std::string> shared;  // settings that all groups have in common
   std::vector<const RunData*> failed;
+  bool of_files = false;  // some run is of --metrics: units, bytes and times are what files say
   // pairs of a run and an earlier run with equal settings and seed; the first is in no group
   std::vector<std::pair<const RunData*, const RunData*>> repeated = {};
 };
 
 // Runs without a summary are in no section. `loaded` must outlive the sections.
 std::vector<Section> sections_of(const Loaded& loaded);
+
+// What a reader must know of runs that are among the numbers: notes of their files, and what files
+// of --metrics in one section may not have in common.
+std::vector<std::string> notes_of(const Loaded& loaded, const std::vector<Section>& sections);
 
 // The metric over all runs of a group, in the units of its heading.
 Spread final_of(const Section& section, const Group& group);

@@ -35,11 +35,16 @@ std::string digits(double value, int n) { return std::isfinite(value) ? decimals
 
 // The number of decimals depends on the spread, or on the number.
 std::string with_spread(const Spread& spread, std::size_t n) {
+  if (!std::isfinite(spread.mean)) return "-";
   const double scale = n > 1 && spread.deviation > 0 ? spread.deviation : spread.mean / 500;
   const int places =
       std::clamp(1 - static_cast<int>(std::floor(std::log10(std::max(scale, 1e-9)))), 0, 4);
   const std::string mean = digits(spread.mean, places);
   return n > 1 ? concat(mean, " ± ", digits(spread.deviation, places)) : mean;
+}
+
+std::string tag(const char* name, const std::string& text) {
+  return concat("<", name, ">", escaped(text), "</", name, ">\n");
 }
 
 std::string head(const std::vector<Column>& columns) {
@@ -65,6 +70,7 @@ bool is_best(const Section& section, const Group& group) {
     const double mean = final_of(section, g).mean;
     return section.metric.more_is_better ? -mean : mean;
   };
+  if (!std::isfinite(value(group))) return false;
   return std::none_of(section.groups.begin(), section.groups.end(), [&](const Group& other) {
     return other.facet == group.facet && !other.runs.empty() && value(other) < value(group);
   });
@@ -81,12 +87,19 @@ std::string row(const Section& section, const Group& group) {
     return html + concat("<td colspan=\"6\" class=\"text\">",
                          group.diverged == group.failed ? "diverged" : "failed", "</td></tr>\n");
   }
-  const double bytes = group.bits() / 8 * group.parameters();
+  const auto value_of = [](const char* key) {
+    return [key](const RunData& run) {
+      const auto value = run.final.find(key);
+      return value != run.final.end() ? value->second : NAN;
+    };
+  };
+  const double bytes = group.spread([](const RunData& run) { return run.bytes_per_step; }).mean;
   const double ring = fp32_ring_bytes(group.parameters(), group.world());
   html += cell(with_spread(final_of(section, group), n), is_best(section, group) ? "best" : "");
-  html +=
-      cell(with_spread(group.spread([](const RunData& run) { return run.final.at("loss"); }), n));
-  html += cell(digits(group.bits(), 2)) + cell(grouped(bytes)) + cell(ratio_text(bytes, ring));
+  html += cell(with_spread(group.spread(value_of("loss")), n));
+  const bool known = std::isfinite(bytes);
+  html += cell(digits(group.bits(), 2)) + cell(known ? grouped(bytes) : "-");
+  html += cell(known && std::isfinite(ring) ? ratio_text(bytes, ring) : "-");
   return html + cell(digits(step_ms(group), 1)) + "</tr>\n";
 }
 
@@ -94,6 +107,7 @@ std::string row(const Section& section, const Group& group) {
 std::vector<double> stage_ms(const Group& group) {
   std::vector<double> ms;
   double sum = 0;
+  if (group.runs.empty() || group.summary().at("seconds").empty()) return {};
   for (const Stage& stage : kStages) {
     ms.push_back(group
                      .spread([&](const RunData& run) {
@@ -138,28 +152,29 @@ std::string results_table_html(const Section& section) {
       std::ranges::any_of(section.groups, [](const Group& g) { return g.runs.size() > 1; });
   return concat(html, kEnd, "<p class=\"soft\">",
                 seeds ? "Mean ± standard deviation of the sample over the seeds; the" : "The",
-                " best of its kind in bold. Bytes: counted, of the rank that sends most. Times of "
-                "a busy machine are unreliable.</p>\n");
+                " best of its kind in bold. Bytes",
+                section.of_files ? " and times: as the files say. " : ": counted, ",
+                section.of_files ? "" : "of the rank that sends most. ",
+                "Times of a busy machine are unreliable.</p>\n");
 }
 
 // One bar per group: data, backward, encode, exchange, apply, the rest.
 std::string stage_bars(const Section& section) {
   double longest = 0;
   for (const Group& group : section.groups) {
-    if (group.runs.empty()) continue;
     double sum = 0;
     for (const double ms : stage_ms(group)) sum += ms;
     longest = std::max(longest, sum);
   }
   if (longest == 0) return "";
-  std::string html = "<div class=\"legend\">";
+  std::string html = tag("h3", "Where a step's time goes") + "<div class=\"legend\">";
   for (std::size_t i = 0; i <= std::size(kStages); ++i) {
     html += concat("<span><i class=\"swatch s", i, "\"></i>",
                    i < std::size(kStages) ? kStages[i].name : kRest, "</span>");
   }
   html += "</div>\n<div class=\"stages\">\n";
   for (const Group& group : section.groups) {
-    if (!group.runs.empty()) html += stage_row(group, longest);
+    if (!stage_ms(group).empty()) html += stage_row(group, longest);
   }
   return html +
          "</div>\n<p class=\"soft\">Milliseconds per step as in the table, mean over steps and "
@@ -176,8 +191,10 @@ std::string shared_settings(const Section& section) {
   for (const Group& group : section.groups) {
     if (group.runs.empty()) continue;
     const auto& data = group.summary().at("data");
-    html += concat("<div><dt>data</dt><dd>", escaped(data.value("source", "")), ", hash ",
-                   escaped(data.at("hash").get<std::string>()), "</dd></div>\n");
+    const std::string source =
+        data.contains("source") ? concat(data.value("source", ""), ", hash ") : "";
+    html +=
+        concat("<div><dt>data</dt><dd>", escaped(source + data.value("hash", "")), "</dd></div>\n");
     break;
   }
   return html + "</dl>\n";
@@ -197,12 +214,13 @@ std::string run_table(const Section& section) {
   for (const Group& group : section.groups) {
     for (const RunData* run : group.runs) {
       const auto& s = run->summary;
+      const auto& seed = s.at("settings").at("seed");
       const auto value = run->final.find(section.metric.key);
       const bool has = value != run->final.end();
       html +=
-          concat("<tr>", cell(group.name, "text"), cell(s.at("settings").at("seed").dump()),
+          concat("<tr>", cell(group.name, "text"), cell(seed.is_null() ? "-" : seed.dump()),
                  cell(has ? digits(value->second * section.metric.factor, 3) : "-"),
-                 cell(digits(s.at("epochs"), 2)), cell(grouped(s.at("steps"))),
+                 cell(digits(run->epochs(), 2)), cell(grouped(s.at("steps"))),
                  cell(s.value("param_hash", ""), "text"),
                  cell(s.contains("versions") ? s.at("versions").value("commit", "") : "", "text"),
                  cell(run->folder, "text"), "<td class=\"text\"><code>", escaped(run->command),
@@ -210,10 +228,6 @@ std::string run_table(const Section& section) {
     }
   }
   return html + kEnd;
-}
-
-std::string tag(const char* name, const std::string& text) {
-  return concat("<", name, ">", escaped(text), "</", name, ">\n");
 }
 
 // A button for each row, with its line. page.js hides and shows the row's colour in all charts.
@@ -260,9 +274,14 @@ std::string warnings(const Loaded& loaded, const std::vector<Section>& sections)
                                 known->folder));
     }
   }
-  if (items.empty()) return "";
-  return concat("<div class=\"warning\" role=\"note\">Not among the numbers below:\n<ul>\n", items,
-                "</ul></div>\n");
+  std::string notes;
+  for (const std::string& note : notes_of(loaded, sections)) notes += tag("li", note);
+  const auto box = [](const char* head, const std::string& list) {
+    return list.empty() ? ""
+                        : concat("<div class=\"warning\" role=\"note\">", head, "\n<ul>\n", list,
+                                 "</ul></div>\n");
+  };
+  return box("Not among the numbers below:", items) + box("To know of the numbers below:", notes);
 }
 
 std::string introduction(const PageFacts& facts, const Loaded& loaded,
@@ -285,8 +304,7 @@ std::string introduction(const PageFacts& facts, const Loaded& loaded,
 std::string section_html(const Section& section, std::size_t index, const Look& look) {
   const std::string id = concat("s", index + 1);
   return concat("<section id=\"", id, "\">\n", tag("h2", section.title), figures(section, id, look),
-                tag("h3", "Results"), results_table_html(section),
-                tag("h3", "Where a step's time goes"), stage_bars(section),
+                tag("h3", "Results"), results_table_html(section), stage_bars(section),
                 "<details open><summary>Settings that all runs share</summary>\n",
                 shared_settings(section), "</details>\n",
                 "<details><summary>Settings and runs, one by one</summary>\n", run_table(section),

@@ -20,24 +20,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Means over bins of equal length; a bin with a value that is not finite has a mean that is not.
-Curve binned(const Curve& curve) {
-  const std::size_t width = (curve.size() + kBins - 1) / kBins;
-  if (width <= 1) return curve;
-  Curve bins;
-  for (std::size_t begin = 0; begin < curve.size(); begin += width) {
-    const std::size_t end = std::min(begin + width, curve.size());
-    double step = 0, value = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      step += curve[i].first;
-      value += curve[i].second;
-    }
-    const auto n = static_cast<double>(end - begin);
-    bins.emplace_back(step / n, value / n);
-  }
-  return bins;
-}
-
 double mean_of_last(const std::vector<double>& values, std::size_t n) {
   return std::accumulate(values.end() - static_cast<std::ptrdiff_t>(n), values.end(), 0.0) /
          static_cast<double>(n);
@@ -232,6 +214,23 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
 
 }  // namespace
 
+Curve binned(const Curve& curve) {
+  const std::size_t width = (curve.size() + kBins - 1) / kBins;
+  if (width <= 1) return curve;
+  Curve bins;
+  for (std::size_t begin = 0; begin < curve.size(); begin += width) {
+    const std::size_t end = std::min(begin + width, curve.size());
+    double step = 0, value = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      step += curve[i].first;
+      value += curve[i].second;
+    }
+    const auto n = static_cast<double>(end - begin);
+    bins.emplace_back(step / n, value / n);
+  }
+  return bins;
+}
+
 void read_run(RunData& run) {
   const std::string known = run.error;
   const fs::path folder = run.folder, summary = folder / "summary.json",
@@ -251,8 +250,8 @@ void read_run(RunData& run) {
 }
 
 double RunData::steps_per_epoch() const {
-  const double epochs = summary.at("epochs"), steps = summary.at("steps");
-  return epochs > 0 ? steps / epochs : 1;
+  const double steps = summary.at("steps");
+  return epochs() <= 0 ? 1 : steps / epochs();
 }
 
 double RunData::compute_ms() const {
@@ -282,7 +281,9 @@ void load_runs(const fs::path& given, Loaded& into) {
   if (!fs::exists(given)) throw DataError(concat(given.string(), ": no such folder"));
   constexpr std::array kFiles = {"sweep.json", "sweep.jsonl", "summary.json", "metrics.jsonl"};
   if (!fs::is_directory(given) && std::ranges::count(kFiles, given.filename()) == 0) {
-    throw DataError(concat(given.string(), ": no folder, and no file that a run's folder has"));
+    throw DataError(concat(given.string(),
+                           ": no folder, and no file that a run's folder has; a "
+                           "file of a PyTorch program needs --metrics"));
   }
   const bool known = std::ranges::any_of(
       into.sources, [&](const Source& s) { return real_place(s.name) == real_place(folder); });

@@ -1,7 +1,9 @@
-// RunData: the results of a run, read from `pride train`'s folder.
+// RunData: the results of a run, read from `pride train`'s folder or, by metrics_file.h, from a
+// file of a PyTorch program.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -17,10 +19,11 @@ using Curve = std::vector<std::pair<double, double>>;
 struct RunData {
   std::string label = {};       // label of the comparison or the sweep; else the method
   std::string source = {};      // the folder that load_runs() was given
-  std::string folder = {};      // the run's folder
+  std::string folder = {};      // the run's folder, or the file of --metrics
   std::string error = {};       // the reason why there is no result; empty: there is one
   std::string command = {};     // command that repeats the run
-  nlohmann::json summary = {};  // summary.json; null if there is none
+  nlohmann::json summary = {};  // summary.json; null if there is none. Of a file of --metrics only
+                                // what it says: some values may be missing
   std::map<std::string, double> final = {};       // metrics of the last evaluation
   std::map<std::string, Curve> evaluations = {};  // by metric
   // "loss", "lr", "grad_norm": means over at most kBins bins of steps.
@@ -33,14 +36,19 @@ struct RunData {
   bool cut_short = false;   // the last line of metrics.jsonl was incomplete and was dropped
   bool tuning = false;      // a run of [tune] or --tune
   bool diverged = false;    // a final metric is not finite; `error` says so
+  bool of_file = false;     // of --metrics: units, bytes and times are what the file says
+  std::vector<std::string> notes = {};  // what a reader must know of the file
 
   bool ok() const noexcept { return error.empty(); }
   bool interrupted() const { return summary.value("interrupted", false); }
-  double step_ms() const { return summary.at("step_ms"); }
-  double compute_ms() const;  // milliseconds of a step without the exchange
-  int world() const { return summary.at("world"); }
-  double parameters() const { return summary.at("model").at("parameters"); }
+  // NaN if unknown, the world 0; in a file of --metrics each may be.
+  double step_ms() const { return summary.value("step_ms", NAN); }
+  int world() const { return summary.value("world", 0); }
+  double parameters() const { return summary.at("model").value("parameters", NAN); }
+  double epochs() const { return summary.value("epochs", NAN); }
   double steps_per_epoch() const;
+
+  double compute_ms() const;  // milliseconds of a step without the exchange
   double sent_until(double step) const;
 };
 
@@ -49,6 +57,10 @@ struct RunData {
 void read_run(RunData& run);
 
 inline constexpr std::size_t kBins = 100;
+
+// Means over at most kBins bins of equal length; a bin with a value that is not finite has a mean
+// that is not.
+Curve binned(const Curve& curve);
 
 // A folder's data about all its runs, from sweep.json if it exists.
 struct Source {
