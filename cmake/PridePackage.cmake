@@ -47,7 +47,8 @@ set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "pride-lab, pride-coordinator, libhwy-
 set(CPACK_DEBIAN_LAB_PACKAGE_NAME pride-lab)
 set(CPACK_DEBIAN_LAB_DESCRIPTION "${summary}: trainer, experiments, reports")
 set(CPACK_DEBIAN_LAB_PACKAGE_DEPENDS "pride (= ${PROJECT_VERSION})")
-set(CPACK_DEBIAN_LAB_PACKAGE_RECOMMENDS libopenblas0-pthread)
+# librsvg2-bin: for `pride report --png`
+set(CPACK_DEBIAN_LAB_PACKAGE_RECOMMENDS "libopenblas0-pthread, librsvg2-bin")
 set(CPACK_DEBIAN_COORDINATOR_PACKAGE_NAME pride-coordinator)
 set(CPACK_DEBIAN_COORDINATOR_DESCRIPTION "${summary}: coordinator of workers that come and go")
 set(CPACK_DEBIAN_COORDINATOR_PACKAGE_DEPENDS "pride (= ${PROJECT_VERSION})")

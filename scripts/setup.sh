@@ -36,6 +36,7 @@ full_packages=(
   iproute2
   clang-format shellcheck pyflakes3 curl
   chromium  # a test looks at the page of `pride report` in it
+  librsvg2-bin  # `pride report --png`
   clang libclang-rt-dev  # the fuzzers
 )
 

@@ -1,4 +1,4 @@
-// `pride report`: runs as one HTML page, or one of its charts as SVG.
+// `pride report`: runs as one HTML page, or one of its charts as SVG or PNG.
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
 #include <filesystem>
@@ -17,6 +17,7 @@
 #include "program/units.h"
 #include "report/metrics_file.h"
 #include "report/page.h"
+#include "report/png.h"
 
 namespace pride::app {
 namespace {
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 
 struct ReportOptions {
   std::vector<std::string> runs, metrics;
-  std::string out = "report.html", title, svg, chart, numbers, from;
+  std::string out = "report.html", title, svg, png, chart, numbers, from;
   Look look;
 };
 
@@ -61,6 +62,9 @@ void write_chart(const ReportOptions& options, const Chart& chart) {
     write_text(file, text);
     std::cout << file << std::endl;
   }
+  if (options.png.empty()) return;
+  write_png(svg_file(chart), options.png);
+  std::cout << options.png << std::endl;
 }
 
 void redraw(const ReportOptions& options) {
@@ -79,9 +83,9 @@ void report(ReportOptions& options) {
   PRIDE_CHECK(options.look.link.empty() || options.look.x == "time", "--link needs --x time");
   PRIDE_CHECK(options.look.link.empty() || options.metrics.empty(),
               "--link needs the time of computing alone, which files of --metrics do not have");
-  const bool one_chart = !options.svg.empty() || !options.numbers.empty();
+  const bool one_chart = !options.svg.empty() || !options.png.empty() || !options.numbers.empty();
   PRIDE_CHECK(one_chart || (options.chart.empty() && options.from.empty()),
-              "--chart and --from need --svg or --numbers");
+              "--chart and --from need --svg, --png or --numbers");
   if (!options.from.empty()) return redraw(options);
   Loaded loaded;
   for (const std::string& run : options.runs) load_runs(run, loaded);
@@ -122,11 +126,12 @@ void add_report(CLI::App& command) {
   command.add_option("--title", options.title,
                      "Title of the page. Default: the experiment's name, or the folder's");
   command.add_option("--svg", options.svg, "Write one chart as SVG to this file instead of a page");
+  command.add_option("--png", options.png, "The same as PNG, 1600 pixels wide; needs rsvg-convert");
   command.add_option("--numbers", options.numbers,
                      "Write the numbers of one chart as JSON to this file instead of a page");
   command.add_option(
       "--chart", options.chart,
-      "With --svg or --numbers: epoch, loss, rate, gradient, workers, batch or bits, or "
+      "With --svg, --png or --numbers: epoch, loss, rate, gradient, workers, batch or bits, or "
       "another "
       "that the error message lists; s2-loss is the second section's. Default: the page's first");
   command.add_option("--from", options.from,
