@@ -10,7 +10,8 @@ foreach(house lab coordinator)
   if(TARGET pride_${house})
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${house}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR}/${house}
             COMPONENT ${house})
-    install(FILES ${PROJECT_SOURCE_DIR}/${house}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/${house}
+    file(GLOB pages ${PROJECT_SOURCE_DIR}/${house}/*.md)
+    install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${house}
             COMPONENT ${house})
   endif()
 endforeach()

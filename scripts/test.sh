@@ -133,7 +133,13 @@ build() {
   (
     flock 9
     rm -f "$build/junit.xml"
-    [ "$1" != fuzz ] || targets=()  # the fuzzers of the lab stand beside it
+    if [ "$1" = fuzz ]; then  # without the house's program
+      options+=(-DPRIDE_BUILD_LAB=OFF)
+      case $house in
+        coordinator) targets=(--target coord_fuzz) ;;
+        lab) targets=(--target jpeg_fuzz) ;;
+      esac
+    fi
     cmake --preset "$1" -B "$build" "${options[@]}"
     cmake --build "$build" --parallel "$jobs" "${targets[@]}"
   ) 9>"$build/lock"
@@ -261,7 +267,8 @@ main() {
   while [ $# -gt 0 ]; do
     case $1 in
       --house)
-        house=${2:-}
+        [ -n "${2:-}" ] || { usage >&2 && return 2; }
+        house=$2
         shift
         ;;
       --quick) quick=true ;;

@@ -24,10 +24,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the lab's program can use; empty: it is not installed.
+// What the lab's program can use; empty: it is not installed, or fails, which standard error says.
 Json facts_of_lab() {
   const auto program = find_house(kLab);
-  return program ? Json::parse(output_of(*program, "facts")) : Json::object();
+  try {
+    return program ? Json::parse(output_of(*program, "facts")) : Json::object();
+  } catch (const std::exception& error) {
+    std::cerr << "pride: warning: " << error.what() << std::endl;
+    return Json::object();
+  }
 }
 
 // The transports' versions; null: not in this build.

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "pride/error.h"
@@ -101,10 +102,13 @@ const House* house_of(const CLI::App& app, const Words& words) {
 }  // namespace
 
 std::optional<std::filesystem::path> find_house(const House& house) {
-  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  const std::filesystem::path installed = here.parent_path() / PRIDE_LIBEXEC / "pride";
-  for (const auto& folder : {here, installed}) {
-    if (access((folder / house.program).c_str(), X_OK) == 0) return folder / house.program;
+  namespace fs = std::filesystem;
+  std::error_code error;  // no /proc: no houses
+  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+  if (error) return std::nullopt;
+  for (const auto& folder : {here, here.parent_path() / PRIDE_LIBEXEC / "pride"}) {
+    const fs::path program = folder / house.program;
+    if (fs::is_regular_file(program, error) && access(program.c_str(), X_OK) == 0) return program;
   }
   return std::nullopt;
 }
@@ -144,6 +148,14 @@ void become_house(const CLI::App& app, const Words& words) {
   arguments.push_back(nullptr);
   execv(program->c_str(), arguments.data());
   throw Error(concat("cannot run ", program->string(), ": ", std::strerror(errno)));
+}
+
+bool is_of_house(const std::string& path) {
+  for (const Foreign& f : kForeign) {
+    if (path == f.name) return find_house(*f.house).has_value();
+  }
+  const bool of_lab = path == "plan" || path == "bench step" || path == "bench loader";
+  return of_lab && find_house(kLab);
 }
 
 std::string output_of_houses(const std::string& words) {

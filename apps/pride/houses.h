@@ -34,6 +34,9 @@ void add_benches_of_lab(CLI::App& bench);
 // Replaces this process by the program that has the command, if it is installed. A Program::before.
 void become_house(const CLI::App& app, const std::vector<std::string>& words);
 
+// A Program::is_elsewhere.
+bool is_of_house(const std::string& path);
+
 // A Program::others.
 std::string output_of_houses(const std::string& words);
 

@@ -47,8 +47,11 @@ std::map<std::string, std::vector<std::string>> values() { return {{"method", me
 
 int pride_main(int argc, char** argv) {
   using namespace pride::app;
-  static const pride::Program program{
-      .commands = commands(), .values = values, .before = become_house, .others = output_of_houses};
+  static const pride::Program program{.commands = commands(),
+                                      .values = values,
+                                      .before = become_house,
+                                      .others = output_of_houses,
+                                      .is_elsewhere = is_of_house};
   return run_program(program, argc, argv);
 }
 

@@ -25,7 +25,9 @@ nlohmann::json parse_json(std::string_view text, const std::string& place) {
   constexpr std::size_t kLongest = 300;     // the parser repeats the word that it read last
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   using Event = nlohmann::json::parse_event_t;
-  const auto each = [&](int, Event event, const nlohmann::json& json) {
+  constexpr int kDeepest = 100;  // the library copies and writes values recursively
+  const auto each = [&](int depth, Event event, const nlohmann::json& json) {
+    if (depth > kDeepest) throw DataError(concat(place, ": more than ", kDeepest, " levels deep"));
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
     const bool again = event == Event::key && !keys.back().insert(json).second;

@@ -13,12 +13,13 @@ namespace {
 
 using Commands = std::vector<std::pair<std::string, const CLI::App*>>;  // by path, "bench kernels"
 
-void collect(const CLI::App& app, const std::string& path, Commands& all) {
+void collect(const CLI::App& app, const std::string& path, const Program& program, Commands& all) {
   for (const CLI::App* command : app.get_subcommands({})) {
     if (command->get_group().empty()) continue;  // hidden
     const std::string name = path.empty() ? command->get_name() : path + " " + command->get_name();
-    all.emplace_back(name, command);
-    collect(*command, name, all);
+    const bool elsewhere = program.is_elsewhere != nullptr && program.is_elsewhere(name);
+    if (!elsewhere) all.emplace_back(name, command);
+    collect(*command, name, program, all);
   }
 }
 
@@ -51,9 +52,9 @@ void print_options(std::ostream& out, const CLI::App& command) {
 }
 
 // Sections of the page.
-void print_commands(std::ostream& out, const CLI::App& app) {
+void print_commands(std::ostream& out, const CLI::App& app, const Program& program) {
   Commands commands;
-  collect(app, "", commands);
+  collect(app, "", program, commands);
   for (const auto& [path, command] : commands) {
     std::string title = path;
     std::ranges::transform(title, title.begin(), [](unsigned char c) { return std::toupper(c); });
@@ -91,7 +92,7 @@ void print_words(std::ostream& out, const CLI::App& app, const Program& program)
   out << "    '') ;;\n  esac\n}\n_pride_flags_" << name << "() {\n"
       << "  case $command:${COMP_WORDS[2]} in\n";
   Commands commands;
-  collect(app, "", commands);
+  collect(app, "", program, commands);
   // the longer path first
   std::ranges::stable_sort(commands, [](const auto& a, const auto& b) {
     return std::ranges::count(a.first, ' ') > std::ranges::count(b.first, ' ');
@@ -153,7 +154,7 @@ void add_printer(CLI::App& command, const Program& program, void (*whole)(const 
 void add_manual(CLI::App& command, const Program& program) {
   add_printer(
       command, program, [](const CLI::App& app) { print_manual(std::cout, app); },
-      [](const CLI::App& app, const Program&) { print_commands(std::cout, app); });
+      [](const CLI::App& app, const Program& all) { print_commands(std::cout, app, all); });
 }
 
 void add_completion(CLI::App& command, const Program& program) {

@@ -168,7 +168,7 @@ int run(const Program& program, int argc, char** argv) {
   if (program.before != nullptr) program.before(app, words);
   refuse_empty_values(app);
   const int code = parse(app, argc, argv);
-  if (program.others != nullptr && std::ranges::count(words, "--help-all") > 0) {
+  if (program.others != nullptr && words == Words{"--help-all"}) {
     std::cout << program.others("--help-all");
   }
   return code;

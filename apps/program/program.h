@@ -32,6 +32,8 @@ struct Program {
   void (*before)(const CLI::App& app, const std::vector<std::string>& words) = nullptr;
   // What the other programs print for these words, which `pride` adds to its own output.
   std::string (*others)(const std::string& words) = nullptr;
+  // True for a command, such as "bench network", that stands in another program's part.
+  bool (*is_elsewhere)(const std::string& path) = nullptr;
 };
 
 // Parses the command line, runs the command and returns the exit code: 0 done, 1 the command failed

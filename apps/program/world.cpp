@@ -105,8 +105,8 @@ Job join_torchrun_job(const Workers& workers) {
               "torchrun does");
   PRIDE_CHECK(joins_torchrun() != nullptr,
               "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, as torchrun does, but this "
-              "program has no c10d (pride-lab has it, if libtorch and Gloo's headers were there); "
-              "--transport threads ignores them");
+              "program has no c10d: pride-lab has it for `pride train`, `plan`, `bench step` and "
+              "`bench network`, if it was built with libtorch and Gloo; use mpirun for the rest");
   return joins_torchrun()(workers);
 }
 

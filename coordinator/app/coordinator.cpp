@@ -27,7 +27,10 @@ const std::vector<Command> kCommands = {
 }  // namespace pride::app
 
 int pride_main(int argc, char** argv) {
-  static const pride::Program program{.commands = pride::app::kCommands};
+  static const pride::Program program{
+      .commands = pride::app::kCommands, .is_elsewhere = [](const std::string& path) {
+        return path == "manual" || path == "completion";  // `pride` has them, too
+      }};
   return run_program(program, argc, argv);
 }
 

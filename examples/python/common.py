@@ -81,6 +81,8 @@ class Training:
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
         logs = args.metrics and not self.rank
         self.log = open(args.metrics, "a", encoding="utf-8") if logs else None
+        if logs and self.log.tell() and not pathlib.Path(args.metrics).read_bytes().endswith(b"\n"):
+            self.log.write("\n")  # a killed run has left a part of a line
         self.seconds = self.bytes_before = 0  # of training, before `began` and before a restart
         self.first_step = self._load() if args.out else 0
         self.began, self.since, self.measured = time.monotonic(), self.first_step, self.seconds

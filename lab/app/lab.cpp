@@ -121,7 +121,13 @@ constexpr Job (*join_torchrun)(const Workers&) = nullptr;
 int pride_main(int argc, char** argv) {
   using namespace pride::app;
   static const pride::Program program{
-      .commands = kCommands, .values = values, .join_torchrun = join_torchrun};
+      .commands = kCommands,
+      .values = values,
+      .join_torchrun = join_torchrun,
+      .is_elsewhere = [](const std::string& path) {  // `pride` has them, too
+        return path == "bench" || path == "bench network" || path == "manual" ||
+               path == "completion";
+      }};
   return run_program(program, argc, argv);
 }
 

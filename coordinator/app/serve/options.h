@@ -1,5 +1,5 @@
 // Options of the coordinator's commands, and the functions that run them, in the program
-// pride-coord.
+// pride-coordinator.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -294,6 +294,12 @@ std::vector<std::string> notes_of(const Loaded& loaded, const std::vector<Sectio
     for (const std::string& note : run.notes) notes.push_back(concat(run.folder, ": ", note));
   }
   for (const Section& section : sections) {
+    for (const RunData* run : section.failed) {
+      notes.push_back(concat(run->folder, " is in no chart: ", run->error));
+    }
+    for (const auto& [run, earlier] : section.repeated) {
+      notes.push_back(concat(run->folder, " is in no chart: it repeats ", earlier->folder));
+    }
     if (!section.of_files) continue;
     std::size_t n = 0;
     std::string unnamed;

@@ -8,10 +8,12 @@
 #include <iterator>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 #include "pride/error.h"
 #include "program/files.h"
 #include "program/table.h"
+#include "program/utf8.h"
 
 namespace pride::app {
 namespace {
@@ -56,6 +58,7 @@ constexpr Fact kFacts[] = {{"method", {"method", "optimizer"}, Fact::kText},
                            {"model", {"model"}, Fact::kText},
                            {"data", {"data"}, Fact::kText}};
 constexpr const char* kSettings = "settings";
+constexpr double kMostWorkers = 65535, kMostOfACount = 1e15;
 
 // Python's json writes NaN, Infinity and -Infinity, which JSON does not have. They become null.
 std::string with_nulls(std::string_view line) {
@@ -89,6 +92,7 @@ class MetricsFile {
       const bool is_cut = line.data() + line.size() == text.data() + text.size();
       read_line(line, number, is_cut);
     });
+    if (!unread_.empty()) throw DataError(unread_);
     if (text.empty()) throw DataError(concat(file_, ": it is empty"));
     if (steps_.empty()) throw DataError(concat(file_, ": no line has 'step'"));
   }
@@ -117,10 +121,18 @@ class MetricsFile {
     Json record;
     try {
       record = parse_json(with_nulls(line), place);
-    } catch (const DataError&) {
-      if (!has_no_end || !line.starts_with('{')) throw;
+    } catch (const DataError& e) {
+      const bool may_be_cut = std::string_view(e.what()).find(": not JSON") != std::string::npos;
+      if (!line.starts_with('{') || !may_be_cut || !unread_.empty()) throw;
       notes_.push_back(concat("line ", number, " is incomplete and does not count"));
+      if (!has_no_end) unread_ = e.what();
       return;
+    }
+    if (!unread_.empty()) {  // a killed run's last line: a resumed run goes back
+      const Json step = record.is_object() ? record.value("step", Json()) : Json();
+      const bool goes_back = step.is_number() && !steps_.empty() && step <= steps_.rbegin()->first;
+      if (!goes_back) throw DataError(unread_);
+      unread_.clear();
     }
     if (!record.is_object()) refuse(number, "not a JSON object");
     const Json type = record.value("type", Json());
@@ -145,7 +157,9 @@ class MetricsFile {
     if (fact.kind == Fact::kNumber) must_be(value.is_number(), "a number");
     if (fact.kind == Fact::kCount) {
       const double count = value.is_number() ? value.get<double>() : 0;
-      must_be(count >= 1 && count == std::floor(count), "a positive whole number");
+      const double most = std::string_view(fact.key) == "workers" ? kMostWorkers : kMostOfACount;
+      must_be(count >= 1 && count <= most && count == std::floor(count),
+              concat("a whole number from 1 to ", most).c_str());
     }
     keep(name, value, number);
   }
@@ -325,18 +339,24 @@ class MetricsFile {
   std::map<double, std::map<std::string, At>> steps_;          // by step and name
   std::map<std::string, std::pair<Json, std::size_t>> facts_;  // value and its line, by name
   std::map<std::string, Curve> curves_;                        // by key of kValues
+  std::string unread_;  // the error of a line that may be the last of a killed run
   std::vector<std::string> notes_;
 };
 
 }  // namespace
 
 void load_metrics(const std::string& argument, Loaded& into) {
-  const std::size_t cut = fs::exists(argument) ? argument.npos : argument.find('=');
+  std::error_code error;
+  const std::size_t cut = fs::exists(argument, error) ? argument.npos : argument.find('=');
   const std::string label = cut == argument.npos ? "" : argument.substr(0, cut);
   const fs::path file = cut == argument.npos ? argument : argument.substr(cut + 1);
   PRIDE_CHECK(cut != 0, "--metrics ", argument, ": there is no name before =");
-  if (!fs::exists(file)) throw DataError(concat("--metrics ", file.string(), ": no such file"));
-  const bool is_new = into.places.emplace(fs::canonical(file), into.runs.size()).second;
+  check_utf8("--metrics", argument);
+  if (!fs::exists(file, error)) {
+    throw DataError(concat("--metrics ", file.string(), ": no such file"));
+  }
+  const fs::path place = fs::canonical(file, error);  // none of a pipe
+  const bool is_new = into.places.emplace(error ? file : place, into.runs.size()).second;
   PRIDE_CHECK(is_new, "--metrics ", file.string(), ": it is given twice");
   into.runs.push_back(MetricsFile(file).run(label));
   into.sources.push_back({.name = file.string()});

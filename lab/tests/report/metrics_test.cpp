@@ -126,7 +126,9 @@ TEST_F(Metrics, RefuseALineWithFileAndNumber) {
   refuses(R"({"step": 2, "accuracy": 43.5})", "'accuracy' is 43.5: must be a share, from 0 to 1");
   refuses(R"({"step": 2, "seconds": -1})", "'seconds' is -1: must be 0 or more");
   refuses(R"({"step": 2, "bytes_sent": NaN})", "'bytes_sent' is null: must be a number");
-  refuses(R"({"workers": 0})", "'workers' is 0: must be a positive whole number");
+  refuses(R"({"workers": 0})", "'workers' is 0: must be a whole number from 1 to 65535");
+  refuses(R"({"workers": 4294967299})", "'workers' is 4294967299");
+  refuses("{\"settings\": " + std::string(100'000, '['), "more than 100 levels deep");
   refuses(R"({"parameters": 1.5})", "'parameters' is 1.5");
   refuses(R"({"seed": "one"})", "'seed' is \"one\": must be a number");
   refuses(R"({"data": 7})", "'data' is 7: must be a text");
@@ -163,6 +165,22 @@ TEST_F(Metrics, DropACutLastLineWithANote) {
   EXPECT_PRED_FORMAT2(IsSubstring, "a.jsonl: line 3 is incomplete and does not count", notes());
   EXPECT_PRED_FORMAT2(IsSubstring, "line 3 is incomplete", page(sections_of(loaded_)));
   EXPECT_EQ(add_text("b.jsonl", R"({"step": 3, "loss": 1})").notes.size(), 0U) << "it is whole";
+}
+
+// Killed in the middle of a line, resumed from step 1: with and without a new line of its own.
+TEST_F(Metrics, DropACutLineThatAResumedRunFollows) {
+  for (const char* end : {"\n", R"({"step": 2, "loss": 7})"
+                                "\n"}) {
+    const RunData& run = add_text("a.jsonl", concat(R"({"step": 1, "loss": 3}
+{"step": 2, "loss": 2}
+{"step": 3, "lo)",
+                                                    end, R"({"step": 2, "loss": 1}
+)"));
+    EXPECT_EQ(run.n_steps, 2U);
+    EXPECT_EQ(run.steps.at("loss").back().second, 1);
+    EXPECT_PRED_FORMAT2(IsSubstring, "line 3 is incomplete", notes());
+    loaded_ = {};
+  }
 }
 
 TEST_F(Metrics, TakeNotFiniteValuesOutOfCurvesAndCallTheRunDivergedIfTheyAreTheLast) {

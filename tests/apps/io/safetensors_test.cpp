@@ -227,7 +227,7 @@ std::vector<BadFile> bad_files() {
       {"an array", file_of("[]", ""), "not a JSON object"},
       {"a number", file_of("1", ""), "not a JSON object"},
       {"not UTF-8", file_of("{\"\xFF\xFE\":{}}", ""), "not JSON"},
-      {"deep nesting", file_of(std::string(100'000, '['), ""), "not JSON"},
+      {"deep nesting", file_of(std::string(100'000, '['), ""), "more than 100 levels deep"},
       {"name twice", file_of("{\"t\":{" + good + "},\"t\":{" + good + "}}", data8),
        "\"t\" appears twice"},
       {"key twice", entry(R"("dtype":"F32",)" + good), "\"dtype\" appears twice"},

@@ -303,7 +303,25 @@ TEST_F(ProgramAlone, RunsTheProgramOfAHouse) {
     EXPECT_EQ(here("plan --params 1000 --backward 1s --workers 1").find("house"),
               std::string::npos);
     expect_contains(here("manual"), "pride-lab manual --part\n");
+    for (const char* section : {".SH PRIDE TRAIN", ".SH PRIDE PLAN", ".SH PRIDE BENCH STEP"}) {
+      EXPECT_EQ(here("manual").find(section), std::string::npos) << section;
+    }
+    expect_contains(here("--help-all"), "pride-lab --help-all\n");
+    EXPECT_EQ(here("methods --help-all").find("house"), std::string::npos);
   }
+}
+
+TEST_F(ProgramAlone, SurvivesABrokenHouse) {
+  folder_.write("pride-lab", "#!/bin/sh\necho half; exit 2\n");
+  const auto lab = folder_.path() / "pride-lab";
+  std::filesystem::permissions(lab, std::filesystem::perms::owner_all);
+  const Outcome info = run("info --json");
+  EXPECT_TRUE(json_of(info).at("libtorch").is_null());
+  expect_contains(info.err, "pride-lab facts failed");
+  EXPECT_EQ(run("manual").code, 1) << "it lacks commands";
+  std::filesystem::remove(lab);
+  std::filesystem::create_directory(lab);
+  expect_needs("train --steps 1", "pride-lab");
 }
 
 }  // namespace
