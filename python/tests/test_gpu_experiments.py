@@ -100,7 +100,7 @@ def check_charts(rows, out):
 def shards(tmp_path_factory):
     out = tmp_path_factory.mktemp("data") / "shards"
     make_shards.main(["--out", str(out), "--vocab", str(vocabulary()), "--val-fraction", "0.2",
-                      str(ROOT / "docs" / "methods")])
+                      str(ROOT / "docs")])
     return out
 
 
