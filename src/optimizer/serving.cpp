@@ -7,6 +7,7 @@
 
 #include "codecs/signs.h"
 #include "methods/registry.h"
+#include "optimizer/central_round.h"
 #include "optimizer/run_values.h"
 #include "optimizer/step_scalars.h"
 #include "pride/error.h"
