@@ -15,7 +15,7 @@ tables:
   - validation loss, and bytes that a worker sends per step
   - time of a step at 100 Mbit/s and 1 Gbit/s, also for gradients in bfloat16. As root, with ip and tc,
     it is measured on ranks in network namespaces; otherwise `pride plan` predicts it (marked)
-Takes about four minutes on two cores after the build (docs/quick_start.md has the build's time).
+Takes four to nine minutes on two cores after the build (docs/quick_start.md has the build's time).
 
 Flags are those of `pride sweep` for lab/experiments/demo.toml, except --out: --set steps=50 shortens the
 runs. Results are in out/demo; finished runs are not repeated. out/demo/time.svg shows loss against
