@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <system_error>
-#include <utility>
 
 #include "pride/error.h"
 #include "program/table.h"
@@ -56,17 +55,6 @@ void add_missing(CLI::App& command, const House& house) {
                        ", which is not there: ", "install the package ", house.program,
                        ", or build with -D", house.option, "=ON"));
   });
-}
-
-template <std::size_t kI>
-void add_foreign(CLI::App& command) {
-  const House& house = *kForeign[kI].house;
-  if (!find_house(house)) add_missing(command, house);
-}
-
-template <std::size_t... kI>
-std::vector<Command> commands_of(std::index_sequence<kI...>) {
-  return {{kForeign[kI].name, kForeign[kI].about, {}, add_foreign<kI>}...};
 }
 
 // `pride plan` of given numbers is this program's; of a model it is the lab's.
@@ -126,7 +114,13 @@ std::string output_of(const std::filesystem::path& program, const std::string& w
 }
 
 std::vector<Command> commands_of_houses() {
-  return commands_of(std::make_index_sequence<std::size(kForeign)>());
+  std::vector<Command> all;
+  for (const Foreign& f : kForeign) {
+    all.push_back({f.name, f.about, {}, [&f](CLI::App& command) {
+                     if (!find_house(*f.house)) add_missing(command, *f.house);
+                   }});
+  }
+  return all;
 }
 
 void add_benches_of_lab(CLI::App& bench) {

@@ -2,7 +2,6 @@
 #include "program/files.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -10,7 +9,6 @@
 #include "pride/error.h"
 #include "program/io/mapped_file.h"
 #include "program/io/pending_file.h"
-#include "program/utf8.h"
 
 namespace pride::inline program {
 namespace fs = std::filesystem;
@@ -68,17 +66,6 @@ std::vector<fs::path> entries_in(const fs::path& folder) {
   if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
   std::ranges::sort(entries);
   return entries;
-}
-
-fs::path find_data(const std::string& flag, const std::string& task, const std::string& files) {
-  if (!flag.empty()) return flag;
-  const char* variable = std::getenv("PRIDE_DATA");
-  if (variable == nullptr || *variable == '\0') {
-    throw DataError(concat("no data for task ", task,
-                           ": give --data FOLDER or set PRIDE_DATA to a folder with ", files));
-  }
-  check_utf8("PRIDE_DATA", variable);
-  return variable;
 }
 
 }  // namespace pride::inline program

@@ -1,4 +1,4 @@
-// Small files: atomic writes, reading JSON, and the place of a task's data.
+// Small files: atomic writes, reading JSON, lists of folders.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,12 +35,6 @@ void for_each_line(std::string_view text, const Take& take) {
     take(line, number);
   }
 }
-
-// `flag`, or $PRIDE_DATA if the flag is empty. Throws DataError, naming the task and the `files` of
-// such a folder, if neither is set; InvalidArgument if $PRIDE_DATA is not UTF-8. Does not check
-// that the path exists.
-std::filesystem::path find_data(const std::string& flag, const std::string& task,
-                                const std::string& files);
 
 // ".jpg" for "a.JPG": the last ending with its dot, in lower case; empty: there is none.
 inline std::string ending_of(const std::filesystem::path& file) {

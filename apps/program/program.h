@@ -4,6 +4,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,7 +21,7 @@ struct Command {
   std::vector<std::string> examples;  // at the end of its own help
   // Declares the flags and the action of its command. Actions report failure by exceptions:
   // run_program() prints "pride: error: ..." and returns 1.
-  void (*add)(CLI::App& command);
+  std::function<void(CLI::App& command)> add;
 };
 
 struct Program {
@@ -40,9 +41,6 @@ struct Program {
 // ("pride: error: ..." on standard error), 2 wrong usage. Adds the commands `manual` and
 // `completion`. REQUIRES: the program outlives the process's last call.
 int run_program(const Program& program, int argc, char** argv);
-
-inline constexpr int kInterrupted = 130;         // exit code: 128 + SIGINT, as in shells
-inline constexpr double kMostOfASize = 1 << 20;  // heads, a batch, examples of a prompt
 
 // Help of --methods, for commands that measure or plan several.
 inline constexpr const char* kMethodsHelp =

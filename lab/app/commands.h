@@ -8,6 +8,9 @@
 
 namespace pride::app {
 
+inline constexpr int kInterrupted = 130;         // exit code: 128 + SIGINT, as in shells
+inline constexpr double kMostOfASize = 1 << 20;  // heads, a batch, examples of a prompt
+
 void add_train(CLI::App& command);
 void add_compare(CLI::App& command);
 void add_sweep(CLI::App& command);

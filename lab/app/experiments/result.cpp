@@ -1,5 +1,6 @@
 // One run: read from its folder, or run in its own process.
 // SPDX-License-Identifier: Apache-2.0
+#include "commands.h"
 #include "experiments/runner.h"
 
 #include <fcntl.h>
@@ -29,7 +30,6 @@ constexpr const char* kThisProgram = "/proc/self/exe";  // works even if the fil
 constexpr int kCannotStart = 127;
 constexpr std::chrono::milliseconds kPoll{20};
 
-constexpr int kInterrupted = 130;
 constexpr const char* kErrorMark = "pride: error: ";
 constexpr const char* kKilledBySignal = "killed by signal ";
 

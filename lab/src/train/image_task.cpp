@@ -11,6 +11,7 @@
 #include "pride/random_bits.h"
 #include "program/files.h"
 #include "program/hex.h"
+#include "train/data/find_data.h"
 #include "train/gamma.h"
 #include "train/streams.h"
 #include "train/vision/view.h"

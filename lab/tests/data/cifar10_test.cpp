@@ -13,6 +13,7 @@
 #include "pride/error.h"
 #include "program/files.h"
 #include "support/temp_folder.h"
+#include "train/data/find_data.h"
 #include "train_names.h"
 
 namespace pride::app {

@@ -9,6 +9,7 @@
 #include "pride/error.h"
 #include "program/files.h"
 #include "program/utf8.h"
+#include "train/data/find_data.h"
 
 namespace pride::train {
 namespace {
