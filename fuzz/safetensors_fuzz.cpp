@@ -41,13 +41,13 @@ void write_file(Input input) {
 void one_input(Input input) {
   write_file(input);
   try {
-    for (const auto& [name, tensor] : train::read_safetensors(file())) {
+    for (const auto& [name, tensor] : read_safetensors(file())) {
       std::int64_t n = 1;
       for (const std::int64_t extent : tensor.shape) n = extent == 0 ? 0 : n * extent;
       must(!name.empty(), "a tensor without a name");
       must(static_cast<std::int64_t>(tensor.values.size()) == n, "values do not fit the shape");
     }
-    train::read_safetensors_metadata(file());
+    read_safetensors_metadata(file());
   } catch (const DataError& e) {
     must(contains(e.what(), file().string()), "the error does not name the file");
   }
