@@ -11,7 +11,6 @@
 
 #include <jpeglib.h>
 
-#include "train_names.h"
 namespace pride::app::test {
 
 struct JpegKind {
