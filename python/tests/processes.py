@@ -19,6 +19,7 @@ import torch.distributed as dist
 import pride
 
 SOON = 4.0  # seconds for an error that needs no time-out, on a busy machine
+PATIENCE = 300  # seconds for what ends unless it hangs, however busy the machine is
 context = multiprocessing.get_context("forkserver")
 # torch 2.x imports torch._dynamo, which takes seconds, where the first optimizer is made
 context.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", "pride"])
@@ -94,13 +95,12 @@ class World(Processes):
     def results(self, body, *arguments, **keywords):
         """What the body returned or raised on each rank: (True, value) or (False, ...)."""
         self.send((body, arguments, keywords))
-        seconds = 100
-        until = time.monotonic() + seconds
+        until = time.monotonic() + PATIENCE
         results = []
         for rank, pipe in enumerate(self.pipes):
             if not pipe.poll(max(0.0, until - time.monotonic())):
                 self.close()
-                raise AssertionError(f"rank {rank} of {self.n} gave no result in {seconds} s")
+                raise AssertionError(f"rank {rank} of {self.n} gave no result in {PATIENCE} s")
             results.append(pipe.recv())
         return results
 
@@ -147,10 +147,10 @@ class Job(Processes):
     def __init__(self, n, body, *arguments):
         super().__init__(n, _work, free_port(), body, arguments)
         for pipe in self.pipes:
-            assert pipe.poll(60) and pipe.recv() == "ready"
+            assert pipe.poll(PATIENCE) and pipe.recv() == "ready"
         self.send("go")
 
-    def result(self, rank, timeout=60):
+    def result(self, rank, timeout=PATIENCE):
         """(text of the error or None, value, seconds) of a rank; None if it died."""
         if not self.pipes[rank].poll(timeout):
             raise AssertionError(f"rank {rank} hangs for {timeout} s")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import pride
+from processes import PATIENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -17,7 +18,7 @@ def gpu_sh(*arguments, **environment):
     if pathlib.Path("/dev/nvidia0").exists():
         pytest.skip("there is a GPU here")
     env = dict(os.environ, PRIDE_CUDA_DRIVER="none", **environment)
-    result = subprocess.run([ROOT / "scripts" / "gpu.sh", *arguments], env=env, text=True, timeout=60,
+    result = subprocess.run([ROOT / "scripts" / "gpu.sh", *arguments], env=env, text=True, timeout=PATIENCE,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return result.returncode, result.stdout
 

@@ -11,7 +11,7 @@ import pytest
 import models
 import pride
 from pride import _library as library
-from processes import environment
+from processes import PATIENCE, environment
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun"),
@@ -57,7 +57,7 @@ def mpirun(program, *arguments):
     return subprocess.run(
         ["mpirun", "-n", "2", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none",
          sys.executable, "-c", textwrap.dedent(program), *arguments], env=allowed, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE, check=False)
 
 
 def test_the_same_bits_as_over_gloo(world, tmp_path):

@@ -21,7 +21,7 @@ class Coordinator:
         self.drains = True  # reads its standard output
         self.descriptors = None  # (soft, hard) limit of open files
 
-    def start(self, patience_s=60):
+    def start(self, patience_s=240):
         command = [self.pride, "serve", "--dir", str(self.folder), "--listen", f"{self.host}:{self.port}",
                    "--json", *self.flags]
         limit = self.descriptors and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, self.descriptors))
@@ -164,7 +164,7 @@ class Wire:
         self.cut()
 
 
-def wait_until(what, is_so, patience_s=60):
+def wait_until(what, is_so, patience_s=240):
     until = time.monotonic() + patience_s
     while not is_so():
         if time.monotonic() > until:

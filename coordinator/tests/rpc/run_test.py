@@ -151,7 +151,7 @@ def commands_say_what_is_wrong(run):
     pride, folder = run.coordinator.pride, run.folder
 
     def expect_failure(code, part, *arguments):
-        done = subprocess.run([pride, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([pride, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_S)
         expect(f"{arguments}: {done.returncode}, {done.stderr}", done.returncode == code and part in done.stderr)
 
     serve = ("serve", "--dir", folder / "other")
@@ -201,7 +201,7 @@ def damaged_journals_are_named(run):
 
     def journal(*flags):
         return subprocess.run([run.coordinator.pride, "journal", str(folder), *flags], capture_output=True, text=True,
-                              timeout=60)
+                              timeout=PATIENCE_S)
 
     last = max(folder.glob("records-*"))
     size = last.stat().st_size
@@ -239,7 +239,7 @@ def damaged_journals_are_repaired(run):
         file.write_bytes(bytes_)
 
     def call(*arguments):
-        return subprocess.run([pride, "journal", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        return subprocess.run([pride, "journal", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_S)
 
     old = sorted(folder.glob("parameters-*"))[1]
     flip(old, 1000)

@@ -45,7 +45,7 @@ def ends_while_it_waits(pride, folder):
         if number == signal.SIGHUP:
             coordinator.kill()
         worker.signal(number)
-        _, err = worker.process.communicate(timeout=40)
+        _, err = worker.process.communicate(timeout=PATIENCE_S)
         saved = out / "checkpoints/step-0/state-rank0.safetensors"
         if worker.process.returncode != 130 or "interrupted" not in err or not any(saved.read_bytes()[-4000:]):
             print("interrupted worker:", number, worker.process.returncode, err)
