@@ -48,7 +48,8 @@ static void* work(void* end) {
     gradient(&series, weights, grads);
     const double lr = 0.02 * (kSteps - step) / kSteps;
     need(pride_optimizer_set_group(
-        optimizer, 0, &(pride_group){.lr = lr, .beta1 = NAN, .beta2 = NAN, .eps = NAN}));
+        optimizer, 0,
+        &(pride_group){.lr = lr, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .momentum = NAN}));
     need(pride_optimizer_step(optimizer, &p, &g, NULL, NULL));
   }
   double* sum = &distance[pride_comm_rank(comm)];

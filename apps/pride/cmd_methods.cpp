@@ -106,7 +106,8 @@ Json describe(const std::string& name, const MethodsArguments& args) {
         {"beta1", info.default_beta1},
         {"beta2", info.default_beta2},
         {"eps", info.default_eps},
-        {"weight_decay", info.default_weight_decay}}},
+        {"weight_decay", info.default_weight_decay},
+        {"momentum", info.default_momentum}}},
       {"options", options_json(info)}};
 }
 

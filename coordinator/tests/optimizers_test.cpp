@@ -254,7 +254,7 @@ TEST_P(Bytes, AreThoseThatAreStated) {
   const std::uint64_t up =
       (kSession + round + field(ballot)) +                                // Missing
       (kSession + round + field(ballot) + kHash + bytes_field(ballot)) +  // PutChunk
-      (kSession + round + field(ballot) + 2 * kHash + bytes_field(40)) +  // Vote
+      (kSession + round + field(ballot) + 2 * kHash + bytes_field(60)) +  // Vote
       (kSession + round + field(1000)) +                                  // WaitRound
       (kSession + 2 + round);                                             // GetChunk
   EXPECT_EQ(after.bytes_sent - before.bytes_sent, up);

@@ -36,9 +36,13 @@ struct MethodInfo {
   // On a device: bits per coordinate of an exchange that are copied to the host's memory, and from
   // it. A method that packs on the host copies more than it sends.
   double link_bits_up = 0, link_bits_down = 0;
-  // 0 for a beta or eps: the method has none, and refuses a value.
+  // 0 for a beta, eps or momentum: the method has none, and refuses a value.
   double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
-         default_weight_decay = 0;
+         default_weight_decay = 0, default_momentum = 0;
+  // A method without a momentum of its own takes one for its betas: mu for its only beta, or with
+  // this (mu^2, mu), Nesterov's.
+  bool nesterov_betas = false;
+  bool cautious_decay = false;  // the option of this name
   std::vector<MethodOption> options;
 };
 

@@ -32,6 +32,7 @@ struct ParamGroup {
   std::optional<double> beta1 = {}, beta2 = {};
   std::optional<double> eps = {};
   std::optional<double> weight_decay = {};
+  std::optional<double> momentum = {};  // of Muon's rule; of some methods in place of betas
   // The method of these tensors, with its own options. Empty: OptimizerOptions::method, with
   // OptimizerOptions::options.
   std::string method = {};

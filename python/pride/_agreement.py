@@ -63,7 +63,7 @@ class Agreement:
         with row:
             rows = self._ranks.rows(row)
             more = ", the GradScaler's scale" if self._ranks.nodes else ""
-            self._ranks.same(rows, 0, f"hyper-parameters (lr, betas, eps, weight_decay, maximize{more})")
+            self._ranks.same(rows, 0, f"hyper-parameters (lr, betas, eps, weight_decay, momentum, maximize{more})")
             self._ranks.same(rows, 4, "set of parameters with requires_grad=False")
             return self.evaluate(rows, amp, checked, unused, values)
 

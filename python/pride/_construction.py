@@ -38,7 +38,7 @@ class Constructed(torch.optim.Optimizer):
     """Makes the parts of a Replica. The front doors decide what is not common to all."""
 
     def _make(self, params, rates, options, flags, settings, broadcast=False):
-        """The rest of a constructor. rates: lr, betas, eps, weight_decay. settings: other arguments,
+        """The rest of a constructor. rates: lr, betas, eps, weight_decay, momentum. settings: other arguments,
         which copies have, too."""
         duration(settings["timeout"])
         self._reset({**_OF_RANKS, **settings,

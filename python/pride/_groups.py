@@ -12,6 +12,7 @@ from . import _library as library
 from . import _units
 from .errors import InvalidArgument, flag, number, of_type
 from .methods import method_info
+from ._units import MOMENTUM
 
 FIXED = ("matrix", "method", "options")  # keys that cannot change
 _OF_ALL = ("maximize", "foreach", "fused", "capturable", "differentiable")
@@ -39,13 +40,17 @@ def betas_of(info, betas):
     return given
 
 
-def rates_of(info, lr=None, betas=None, eps=None, weight_decay=None):
+def rates_of(info, lr=None, betas=None, eps=None, weight_decay=None, momentum=None):
     """The values of a method's group, with the method's defaults. A method without betas has no such
     key, so that schedulers refuse to cycle them."""
-    made = dict(lr=info.lr if lr is None else lr, betas=betas_of(info, betas),
+    made = dict(lr=info.lr if lr is None else lr,
                 weight_decay=info.weight_decay if weight_decay is None else weight_decay)
-    if not made["betas"]:
-        del made["betas"]
+    if info.momentum or momentum is not None:
+        made[MOMENTUM] = info.momentum if momentum is None else momentum
+    if info.momentum or momentum is None or betas is not None:
+        made["betas"] = betas_of(info, betas)
+    if not made.get("betas"):
+        made.pop("betas", None)
     if info.eps or eps is not None:
         made["eps"] = info.eps if eps is None else eps
     return made
@@ -124,7 +129,8 @@ class Groups:
         if group.get("options") is not None:
             of_type(f"options of group {index}", group["options"], collections.abc.Mapping)
         for key, value in self.defaults_of(group).items():
-            group.setdefault(key, value)
+            if key != "betas" or MOMENTUM not in group or self.info_of(group).momentum:
+                group.setdefault(key, value)
         foreign = set(defaults) - set(group)
         add(group)
         for key in foreign:
@@ -136,9 +142,11 @@ class Groups:
         """The group's values as a pride_group without a method; NaN: a value that its method
         lacks."""
         where = "of a group" if index is None else f"of group {index}"
-        given = _units.in_method_units(group, where)
-        betas = betas_of(self.info_of(group), given.pop("betas", ()))
-        values = library.Group(*[float("nan")] * 5)
+        given, info = _units.in_method_units(group, where), self.info_of(group)
+        betas = given.pop("betas", ())
+        if betas != () or MOMENTUM not in given:
+            betas = betas_of(info, betas)
+        values = library.Group(*[float("nan")] * 6)
         for name, value in given.items():
             setattr(values, name, number(f"{name} {where}", value, 0))
         for i, value in enumerate(betas, 1):

@@ -9,7 +9,7 @@ import traceback
 from .errors import (CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory,
                      c_text, number, of_type, text, whole)
 
-C_VERSION = 13
+C_VERSION = 14
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -61,7 +61,7 @@ _pointer, _string = c.c_void_p, c.c_char_p
 Array = _struct("Array", (_pointer, "data"), (_u64, "n"),
                 (_i32, "dtype device device_index reserved"), (_pointer, "stream"))
 Tensor = _struct("Tensor", (_string, "name"), (c.POINTER(_i64), "shape"), (_i32, "n_dims group"))
-Group = _struct("Group", (_double, "lr beta1 beta2 eps weight_decay"), (_string, "method"),
+Group = _struct("Group", (_double, "lr beta1 beta2 eps weight_decay momentum"), (_string, "method"),
                 (c.POINTER(_string), "names values"), (_u64, "n_options"))
 Matrices = _struct("Matrices", (c.POINTER(_pointer), "data"), (_u64, "n rows cols stride"),
                    (_i32, "iterations reserved"))

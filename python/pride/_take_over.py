@@ -200,11 +200,15 @@ class Groups(list):
             scale = factor = 1.0
         group[units.LR], group[units.DECAY] = scale, factor
         given_betas = betas != betas_of(info, None)
+        is_muon = self._kind_of(group) == "muon" and "momentum" in group
+        if info.momentum:
+            follows = (is_muon and group.get("nesterov", True) and
+                       pattern["momentum"] == info.momentum)
+            group[units.MU] = units.MOMENTUM if follows else pattern["momentum"]
         if info.eps and self._kind_of(group) == "adam" and not given_betas:
             group.pop(units.BETAS, None)  # the group's betas and eps have the method's meaning
             return
-        follows = (self._kind_of(group) == "muon" and "momentum" in group and len(betas) == 2 and
-                   not info.eps and not given_betas)
+        follows = is_muon and len(betas) == 2 and not info.eps and not given_betas
         group[units.BETAS] = units.MOMENTUM if follows else betas
         group[units.EPS] = pattern.get("eps") if info.eps else None
 

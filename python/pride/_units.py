@@ -1,8 +1,8 @@
 # The units of a group of parameters: those of the method, or of the optimizer that pride took over.
 # SPDX-License-Identifier: Apache-2.0
 #
-# A group that was taken over keeps its first optimizer's rate and decay, and has four keys more:
-# factors on both, and the method's betas and eps.
+# A group that was taken over keeps its first optimizer's rate and decay, and has up to five keys
+# more: factors on both, and the method's betas, eps and momentum.
 import re
 
 import torch
@@ -11,12 +11,13 @@ from .errors import InvalidArgument, number
 
 ABOUT = "pride"  # the key of a saved state's texts, see _state
 LR, DECAY, BETAS, EPS = "pride_lr_scale", "pride_weight_decay_scale", "pride_betas", "pride_eps"
-MOMENTUM = "momentum"  # as BETAS: those of Muon with the group's momentum
+MU = "pride_momentum"
+MOMENTUM = "momentum"  # as BETAS or MU: from the group's momentum
 FOLLOWED = ("lr", "weight_decay", "maximize")
 # Keys without effect on a step: labels, and those of schedulers.
 _NAMES = ("name", "group_name", "param_group", "tag", "label")
 _LABELS = (*_NAMES, "params", "param_names", "foreach", "fused", "capturable", "differentiable",
-           "matrix", "method", "options", ABOUT, LR, DECAY, BETAS, EPS)
+           "matrix", "method", "options", ABOUT, LR, DECAY, BETAS, EPS, MU)
 _OF_SCHEDULERS = re.compile(r"(initial|base|max|min|swa|peak|last)_|(.*_)?lr(_.*)?$")
 _RATES = ("lr", "initial_lr", "max_lr", "min_lr", "swa_lr")  # rates in a group,
 _OF_TORCH = ("base_lrs", "max_lrs", "min_lrs", "eta_min", "_last_lr")  # and in torch's schedulers
@@ -25,10 +26,14 @@ _FAR = 10  # times the rate that a group began with: a warning
 
 
 def in_method_units(group, where="of a group"):
-    """lr, weight_decay, betas and eps of the group as the method takes them."""
-    made = {name: group[name] for name in ("lr", "weight_decay", "betas", "eps") if name in group}
+    """lr, weight_decay, betas, eps and momentum of the group as the method takes them."""
+    made = {name: group[name] for name in ("lr", "weight_decay", "betas", "eps", MOMENTUM)
+            if name in group}
     if LR not in group:
         return made
+    made.pop(MOMENTUM, None)
+    if MU in group:
+        made[MOMENTUM] = group[MOMENTUM] if group[MU] == MOMENTUM else group[MU]
     for name, factor in (("lr", LR), ("weight_decay", DECAY)):
         made[name] = number(f"{name} {where}", made[name], 0) * number(f"{factor} {where}", group[factor], 0)
     if BETAS in group:
@@ -51,6 +56,8 @@ def adopt(group, values):
     eps = EPS if BETAS in group else "eps"
     if group.get(eps) is not None:
         group[eps] = values.eps
+    if values.momentum == values.momentum:
+        group[MU if group.get(MU, MOMENTUM) != MOMENTUM else MOMENTUM] = values.momentum
     if group.get(BETAS) == MOMENTUM:
         group[MOMENTUM] = betas[1]
     elif BETAS in group:
@@ -171,8 +178,12 @@ def owners(scheduler):
 def foreign(group):
     """What the group has for its first optimizer alone, to see changes that no step follows."""
     followed = (*FOLLOWED, *_LABELS, *(("betas", "eps") if BETAS not in group else ()),
-                *((MOMENTUM, "nesterov") if group.get(BETAS) == MOMENTUM else ()))
+                *((MOMENTUM, "nesterov") if _follows_momentum(group) else ()))
     return {k: repr(v) for k, v in group.items() if k not in followed and not _of_scheduler(k)}
+
+
+def _follows_momentum(group):
+    return MOMENTUM in (group.get(BETAS), group.get(MU))
 
 
 def _of_scheduler(key):
@@ -185,8 +196,10 @@ def check_keys(groups, known, settings, warn_once):
     name of its method, and the keys that it has by default."""
     taken = settings.setdefault("taken", [])
     for g, (group, (method, keys)) in enumerate(zip(groups, known)):
-        for key in (*FOLLOWED, "betas", "eps"):
-            if key in keys and key not in group and not (taken and key in ("betas", "eps")):
+        for key in (*FOLLOWED, "betas", "eps", MOMENTUM):
+            if key == "betas" and MOMENTUM in group and MOMENTUM not in keys:
+                continue  # in its place
+            if key in keys and key not in group and not (taken and key in ("betas", "eps", MOMENTUM)):
                 raise InvalidArgument(f"pride: group {g} has no '{key}' any more: {method} needs it")
         for key in ("capturable", "differentiable"):
             if group.get(key):
@@ -197,8 +210,10 @@ def check_keys(groups, known, settings, warn_once):
         for key in group:
             if key in keys or key in _LABELS or key in first or _of_scheduler(key):
                 continue
-            if key in (MOMENTUM, "nesterov") and group.get(BETAS) == MOMENTUM:
+            if key in (MOMENTUM, "nesterov") and _follows_momentum(group):
                 continue
+            if key == MOMENTUM and LR not in group:
+                continue  # in place of betas
             raise InvalidArgument(
                 f"pride: group {g} has '{key}', which {method} does not read" + (
                     ": it is an argument of the optimizer" if key in settings else

@@ -11,7 +11,7 @@ from .errors import InvalidArgument, of_type, whole
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """A method and its defaults. A beta or eps of 0 means that the method has none."""
+    """A method and its defaults. A beta, eps or momentum of 0 means that the method has none."""
 
     name: str
     title: str
@@ -27,6 +27,7 @@ class MethodInfo:
     beta2: float
     eps: float
     weight_decay: float
+    momentum: float       # Nesterov's, of the matrices of Muon's rule
     options: Dict[str, Tuple[str, str]] = field(default_factory=dict)  # name: (default, help)
     on_device: bool = False  # runs on the GPU that holds the parameters
 
@@ -52,7 +53,7 @@ def method_info(name: str, world: int = 4,
     return MethodInfo(found.name.decode(), found.title.decode(), found.source.decode(),
                       found.bits_up, found.bits_down, bool(found.exact_cost), found.max_world,
                       found.growth.decode(), found.state_floats, d.lr, d.beta1, d.beta2, d.eps,
-                      d.weight_decay, known,
+                      d.weight_decay, d.momentum, known,
                       not library.why_host_only(name, options or {}))
 
 

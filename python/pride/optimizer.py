@@ -29,11 +29,14 @@ class Optimizer(Stepping):
         params: parameters, ``(name, parameter)`` pairs, or dicts of groups, as in torch. A group may
             have a ``"method"`` of its own, with ``"options"``: its other defaults are then that
             method's. ``"matrix"``, True or False, decides for its tensors whether a method that
-            orthogonalises matrices treats them as such. These three keys cannot change.
+            orthogonalises matrices treats them as such. These three keys cannot change; all others
+            are followed in every step.
         lr, betas, eps, weight_decay: of groups without a method of their own; default: those of the
             method. Weight decay is decoupled; it also changes a parameter that no rank has used in
             a step, except with ``requires_grad=False``. ``betas`` has as many values as the method
             has.
+        momentum: mu of the matrices of ``muon``'s rule. In place of ``betas`` of a method with one
+            beta, or of votes on orthogonalised momenta: ``(mu^2, mu)``, which is Nesterov's.
         method: a name of :func:`pride.methods`, e.g. ``"dlion-vote"``.
         options: the method's own options, e.g. ``{"tie": "zero"}``.
         process_group: default: torch's default group; or a group; or :func:`pride.mpi`.
@@ -84,7 +87,8 @@ class Optimizer(Stepping):
     def __init__(self, params: Iterable, lr: Optional[float] = None,
                  betas: Union[float, Tuple[float, ...], None] = None, eps: Optional[float] = None,
                  weight_decay: Optional[float] = None, *, method: str,
-                 options: Optional[Dict[str, Any]] = None, process_group: Any = None,
+                 options: Optional[Dict[str, Any]] = None, momentum: Optional[float] = None,
+                 process_group: Any = None,
                  maximize: bool = False, foreach: Optional[bool] = None,
                  fused: Optional[bool] = None, capturable: bool = False,
                  differentiable: bool = False, overlap: bool = False,
@@ -96,7 +100,7 @@ class Optimizer(Stepping):
                  node_of_rank: Optional[List[int]] = None, node_group: Any = None,
                  replicate_mesh: Any = None, run_on: str = "auto") -> None:
         self._make(
-            params, (lr, betas, eps, weight_decay), options,
+            params, (lr, betas, eps, weight_decay, momentum), options,
             dict(maximize=maximize, foreach=foreach, fused=fused, capturable=capturable,
                  differentiable=differentiable),
             dict(method=method, process_group=group_of(process_group, replicate_mesh),

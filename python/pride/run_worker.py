@@ -87,12 +87,13 @@ class RunWorker(Stepping):
                  weight_decay: Optional[float] = None, *, method: str, coordinator: str,
                  certificates: Union[str, os.PathLike, None] = None, name: Optional[str] = None,
                  secret: Union[str, os.PathLike, None] = None,
-                 options: Optional[Dict[str, Any]] = None, maximize: bool = False,
+                 options: Optional[Dict[str, Any]] = None, momentum: Optional[float] = None,
+                 maximize: bool = False,
                  bucket_size: Optional[int] = None, seed: int = 0, vote_weight: int = 1,
                  on_non_finite: str = "raise",
                  timeout: Union[float, datetime.timedelta, None] = None,
                  run_on: str = "auto") -> None:
-        self._make(params, (lr, betas, eps, weight_decay), options, dict(maximize=maximize),
+        self._make(params, (lr, betas, eps, weight_decay, momentum), options, dict(maximize=maximize),
                    dict(method=method, coordinator=coordinator, certificates=certificates, name=name,
                         secret=secret, bucket_size=bucket_size, seed=seed, vote_weight=vote_weight,
                         on_non_finite=on_non_finite, timeout=timeout, run_on=run_on))

@@ -36,11 +36,12 @@ class VirtualWorkers(Replica):
     def __init__(self, params: Iterable, lr: Optional[float] = None,
                  betas: Union[float, Tuple[float, ...], None] = None, eps: Optional[float] = None,
                  weight_decay: Optional[float] = None, *, method: str, workers: int,
-                 options: Optional[Dict[str, Any]] = None, maximize: bool = False,
+                 options: Optional[Dict[str, Any]] = None, momentum: Optional[float] = None,
+                 maximize: bool = False,
                  bucket_size: Optional[int] = None, seed: int = 0, on_non_finite: str = "raise",
                  clip_global_norm: float = 0.0, node_of_rank: Optional[List[int]] = None,
                  run_on: str = "auto") -> None:
-        self._make(params, (lr, betas, eps, weight_decay), options, dict(maximize=maximize),
+        self._make(params, (lr, betas, eps, weight_decay, momentum), options, dict(maximize=maximize),
                    dict(method=method, workers=workers, bucket_size=bucket_size, seed=seed,
                         on_non_finite=on_non_finite, clip_global_norm=clip_global_norm,
                         node_of_rank=node_of_rank, run_on=run_on, timeout=None))

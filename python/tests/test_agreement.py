@@ -107,8 +107,8 @@ def at_fault(kind, late, **arguments):
 
 
 FAULTS = {
-    "rate": "hyper-parameters (lr, betas, eps, weight_decay, maximize) of rank(s) 1 and of rank 0 differ",
-    "maximize": "hyper-parameters (lr, betas, eps, weight_decay, maximize) of rank(s) 1 and of rank 0",
+    "rate": "hyper-parameters (lr, betas, eps, weight_decay, momentum, maximize) of rank(s) 1 and of rank 0 differ",
+    "maximize": "hyper-parameters (lr, betas, eps, weight_decay, momentum, maximize) of rank(s) 1 and of rank 0",
     "frozen": "set of parameters with requires_grad=False of rank(s) 1 and of rank 0 differ",
     "sparse": "sparse", "NaN rate": "lr of group 0 = nan", "interrupt": "no more",
     "scaler": "rank(s) 1 have a GradScaler and others none",

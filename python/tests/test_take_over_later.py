@@ -169,7 +169,6 @@ def test_a_rate_far_above_the_first_warns_once_with_the_groups_name():
 
 EDITS = {
     "vote_weight": lambda g: g.update(vote_weight=3),
-    "momentum": lambda g: g.update(momentum=0.9),
     "kind": lambda g: g.update(kind="muon"),
     "use_muon": lambda g: g.update(use_muon=False),
     "lr": lambda g: g.pop("lr"),

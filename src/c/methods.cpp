@@ -178,7 +178,8 @@ int pride_method_info(const pride_options* options, int32_t world, pride_method*
                                                    .beta1 = info.default_beta1,
                                                    .beta2 = info.default_beta2,
                                                    .eps = info.default_eps,
-                                                   .weight_decay = info.default_weight_decay}),
+                                                   .weight_decay = info.default_weight_decay,
+                                                   .momentum = info.default_momentum}),
             .n_options = info.options.size()};
   });
 }

@@ -65,6 +65,7 @@ ParamGroup group_of(const pride_group& v) {
           .beta2 = value_of(v.beta2),
           .eps = value_of(v.eps),
           .weight_decay = value_of(v.weight_decay),
+          .momentum = value_of(v.momentum),
           .method = v.method == nullptr ? "" : v.method,
           .options = method_options(v.names, v.values, v.n_options)};
 }
@@ -75,6 +76,7 @@ pride_group group_of(const ParamGroup& v) {
           .beta2 = v.beta2.value_or(kNotSet),
           .eps = v.eps.value_or(kNotSet),
           .weight_decay = v.weight_decay.value_or(kNotSet),
+          .momentum = v.momentum.value_or(kNotSet),
           .method = nullptr,
           .names = nullptr,
           .values = nullptr,

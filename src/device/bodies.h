@@ -177,10 +177,9 @@ PRIDE_BODY void apply_signs(const ApplySigns& j, u64 at) {
   if (j.nonzero != nullptr) fetch(nonzero, j.nonzero, at, j.n);
   fetch(x, j.x, at, j.n);
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
-    const float decayed = x(lane, h) * j.rate.decay;
-    const float change = positive.at(lane, h) ? j.rate.lr : -j.rate.lr;
     const bool any = j.nonzero == nullptr || nonzero.at(lane, h);
-    put(j.x, index_of(at, lane, h), any ? decayed - change : decayed);
+    const float change = !any ? 0 : positive.at(lane, h) ? j.rate.lr : -j.rate.lr;
+    put(j.x, index_of(at, lane, h), j.rate.decay.kept(x(lane, h), change) - change);
   });
 }
 
@@ -205,8 +204,8 @@ PRIDE_BODY void apply_counts(const ApplyCounts& j, u64 at) {
   }
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const i32 sum = 2 * (i32)counts(lane, h) - j.present;
-    put(j.x, index_of(at, lane, h),
-        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world));
+    const float mean = (float)sum / (float)j.world;
+    put(j.x, index_of(at, lane, h), j.rate.decay.kept(x(lane, h), mean) - j.rate.lr * mean);
   });
 }
 
@@ -245,8 +244,8 @@ PRIDE_BODY void apply_packed(const ApplyPacked& j, u64 at) {
   }
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const i32 sum = 2 * (i32)(((u64)rest(lane, h) * j.base) >> 32) - j.present;
-    put(j.x, index_of(at, lane, h),
-        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world));
+    const float mean = (float)sum / (float)j.world;
+    put(j.x, index_of(at, lane, h), j.rate.decay.kept(x(lane, h), mean) - j.rate.lr * mean);
   });
 }
 

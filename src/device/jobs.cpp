@@ -22,7 +22,8 @@ static_assert(kernels::kRunWords == 8);
 Betas betas_of(const kernels::Blend& b) {
   return {b.beta1, b.one_minus_beta1, b.beta2, b.one_minus_beta2};
 }
-Rate rate_of(kernels::Step step) { return {step.decay, step.lr}; }
+Decay decay_of(const pride::Decay& d) { return {d.same, d.opposite}; }
+Rate rate_of(const kernels::Step& step) { return {decay_of(step.decay), step.lr}; }
 Hash hash_of(const kernels::HashWords& h) { return {h.key, 64 * h.first_word + h.shift, h.flip}; }
 Values values_of(const pride::Values& v) {
   return {v.data, static_cast<u32>(v.dtype), v.factor, v.scale};
@@ -116,7 +117,7 @@ Job job_for(const kernels::KeepFeedback& c) {
 }
 Job job_for(const kernels::ApplyScaledSigns& c) {
   return made(Kernel::k_apply_scaled, ApplyScaled{c.bits.data(), c.scales.of.data(), halves_of(c.x),
-                                                  c.x.size(), c.scales.lead, c.decay});
+                                                  c.x.size(), c.scales.lead, decay_of(c.decay)});
 }
 Job job_for(const kernels::AdamW& c) {
   return made(Kernel::k_adamw,
@@ -129,7 +130,7 @@ Job job_for(const kernels::AdamW& c) {
                     c.s.step_size,
                     c.s.sqrt_bias2,
                     c.s.eps,
-                    c.s.decay,
+                    decay_of(c.s.decay),
                     c.guard});
 }
 Job job_for(const kernels::DenseLion& c) {

@@ -180,12 +180,21 @@ struct Hash {
     return ((word >> shift) | (mix64(key, first / 64 + k + 1) << (64 - shift))) ^ flip;
   }
 };
+// pride::Decay
+struct Decay {
+  float same, opposite;
+  // x*decay, before `change` is subtracted
+  PRIDE_BODY float kept(float x, float change) const {
+    return x * (change != 0 && (x < 0) != (change < 0) ? opposite : same);
+  }
+};
 // kernels::Blend, kernels::Step
 struct Betas {
   float beta1, one_minus_beta1, beta2, one_minus_beta2;
 };
 struct Rate {
-  float decay, lr;
+  Decay decay;
+  float lr;
 };
 // The word in which a tensor with a NaN or Inf is noted. The lowest number stays.
 struct Fault {

@@ -39,7 +39,7 @@ class RandomCalls {
   }
 
   static constexpr kernels::Blend kBlend{0.9f, 0.1f, 0.99f, 0.01f};
-  static constexpr kernels::Step kStep{0.999f, 0.0137f};
+  static constexpr kernels::Step kStep{{0.999f, 1}, 0.0137f};
 
   std::span<float> scales() {
     return make_.scales((lead_ + make_.n - 1) / kernels::kScaleBlock + 1);
@@ -110,10 +110,10 @@ class RandomCalls {
             {scales(), lead_}, make_.floats(), make_.floats()};
   }
   kernels::ApplyScaledSigns of(Of<kernels::ApplyScaledSigns>) {
-    return {make_.bits(), {scales(), lead_}, 0.999f, make_.masters()};
+    return {make_.bits(), {scales(), lead_}, kStep.decay, make_.masters()};
   }
   kernels::AdamW of(Of<kernels::AdamW>) {
-    const kernels::AdamScalars adam{0.9f, 0.1f, 0.99f, 0.01f, 0.003f, 0.7f, 1e-8f, 0.999f};
+    const kernels::AdamScalars adam{0.9f, 0.1f, 0.99f, 0.01f, 0.003f, 0.7f, 1e-8f, kStep.decay};
     return {make_.values(), adam, make_.floats(), make_.squares(), make_.masters(), make_.guard()};
   }
   kernels::DenseLion of(Of<kernels::DenseLion>) {

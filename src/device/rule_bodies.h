@@ -15,7 +15,8 @@ struct AdamW {
   Halves x;
   u64 n;
   Betas betas;
-  float step_size, sqrt_bias2, eps, decay;
+  float step_size, sqrt_bias2, eps;
+  Decay decay;
   const u32* guard;
 };
 PRIDE_BODY void adamw(const AdamW& j, u64 at) {
@@ -32,7 +33,8 @@ PRIDE_BODY void adamw(const AdamW& j, u64 at) {
     const float vi = j.betas.beta2 * v(lane, h) + (j.betas.one_minus_beta2 * gi) * gi;
     j.m[i] = mi;
     j.v[i] = vi;
-    put(j.x, i, x(lane, h) * j.decay - (j.step_size * mi) / (root(vi) / j.sqrt_bias2 + j.eps));
+    const float change = (j.step_size * mi) / (root(vi) / j.sqrt_bias2 + j.eps);
+    put(j.x, i, j.decay.kept(x(lane, h), change) - change);
   });
 }
 
@@ -57,7 +59,7 @@ PRIDE_BODY void dense_lion(const DenseLion& j, u64 at) {
     const float u = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * g(lane, h);
     put(j.m, i, j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * g(lane, h));
     const float sign = u > 0 ? 1.0f : u < 0 ? -1.0f : 0.0f;
-    put(j.x, i, x(lane, h) * j.rate.decay - j.rate.lr * sign);
+    put(j.x, i, j.rate.decay.kept(x(lane, h), sign) - j.rate.lr * sign);
   });
 }
 
@@ -83,7 +85,7 @@ PRIDE_BODY void sgd_momentum(const SgdMomentum& j, u64 at) {
     const float mi = j.momentum * m(lane, h) + g(lane, h);
     j.m[i] = mi;
     const float change = j.nesterov != 0 ? g(lane, h) + j.momentum * mi : mi;
-    put(j.x, i, x(lane, h) * j.rate.decay - j.rate.lr * change);
+    put(j.x, i, j.rate.decay.kept(x(lane, h), change) - j.rate.lr * change);
   });
 }
 

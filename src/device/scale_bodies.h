@@ -164,7 +164,7 @@ struct ApplyScaled {
   const float* scales;
   Halves x;
   u64 n, lead;
-  float decay;
+  Decay decay;
 };
 PRIDE_BODY void apply_scaled(const ApplyScaled& j, u64 at) {
   Chunk<float> x;
@@ -174,7 +174,7 @@ PRIDE_BODY void apply_scaled(const ApplyScaled& j, u64 at) {
   const ChunkScales scales(j.scales, j.lead, at, j.n);
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const float change = bits.at(lane, h) ? scales.at(h) : -scales.at(h);
-    put(j.x, index_of(at, lane, h), x(lane, h) * j.decay - change);
+    put(j.x, index_of(at, lane, h), j.decay.kept(x(lane, h), change) - change);
   });
 }
 

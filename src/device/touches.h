@@ -77,6 +77,7 @@ class Touches {
   template <typename T>
   requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void add(const T&) {}
   void add(const kernels::Blend&) {}
+  void add(const pride::Decay&) {}
   void add(const kernels::Step&) {}
   void add(const kernels::AdamScalars&) {}
   void add(const kernels::Feedback&) {}

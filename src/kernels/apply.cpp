@@ -17,17 +17,20 @@ namespace pride::kernels::HWY_NAMESPACE {
 
 void signs(const std::uint64_t* bits, Step step, std::span<float> x) {
   for_each_vector(x.size(), {x.data()}, [=](auto d, std::size_t i) HWY_ATTR {
-    const auto decayed = hn::Mul(hn::LoadU(d, x.data() + i), hn::Set(d, step.decay));
-    hn::StoreU(hn::Sub(decayed, signed_value(d, bits, i, step.lr)), d, x.data() + i);
+    const auto positive = mask_at(d, bits, i);
+    const auto kept = decayed_by_signs(d, hn::LoadU(d, x.data() + i), step.decay, positive);
+    const auto change = hn::IfThenElse(positive, hn::Set(d, step.lr), hn::Set(d, -step.lr));
+    hn::StoreU(hn::Sub(kept, change), d, x.data() + i);
   });
 }
 
 void ternary(const std::uint64_t* positive, const std::uint64_t* nonzero, Step step,
              std::span<float> x) {
   for_each_vector(x.size(), {x.data()}, [=](auto d, std::size_t i) HWY_ATTR {
-    const auto decayed = hn::Mul(hn::LoadU(d, x.data() + i), hn::Set(d, step.decay));
-    const auto changed = hn::Sub(decayed, signed_value(d, positive, i, step.lr));
-    hn::StoreU(hn::IfThenElse(mask_at(d, nonzero, i), changed, decayed), d, x.data() + i);
+    const auto change =
+        hn::IfThenElseZero(mask_at(d, nonzero, i), signed_value(d, positive, i, step.lr));
+    const auto kept = decayed(d, hn::LoadU(d, x.data() + i), step.decay, change);
+    hn::StoreU(hn::Sub(kept, change), d, x.data() + i);
   });
 }
 

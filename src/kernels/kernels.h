@@ -16,6 +16,7 @@
 #include "base/floats.h"
 #include "base/words.h"
 #include "pride/random_bits.h"
+#include "pride/step_scalars.h"
 
 namespace pride::kernels {
 
@@ -69,7 +70,7 @@ struct SharedBits {
 
 // Scalars of one apply, rounded to float once.
 struct Step {
-  float decay = 1;  // 1 - lr * weight_decay
+  Decay decay = {};
   float lr = 0;
 };
 
@@ -78,7 +79,7 @@ struct AdamScalars {
   float step_size = 0;   // lr / (1 - beta1^t)
   float sqrt_bias2 = 1;  // sqrt(1 - beta2^t)
   float eps = 0;
-  float decay = 1;  // 1 - lr * weight_decay
+  Decay decay = {};
 };
 
 // ---- Encode -------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ void apply_packed(std::span<const std::uint32_t> packed, Radix radix, std::size_
 #if PRIDE_SIMD
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> di;
-  const auto decay = hn::Set(d, step.decay), lr = hn::Set(d, step.lr), n = hn::Set(d, fworld);
+  const auto n = hn::Set(d, fworld);
   const auto vpresent = hn::Set(di, present);
   done = x.size() - x.size() % 64;
   for_each_digits(packed.data(), radix, first_word, done / 64,
@@ -177,8 +177,7 @@ void apply_packed(std::span<const std::uint32_t> packed, Radix radix, std::size_
                     const auto count = hn::BitCast(di, counts);
                     const auto sum = hn::Sub(hn::Add(count, count), vpresent);
                     const auto mean = hn::Div(hn::ConvertTo(d, sum), n);
-                    const auto decayed = hn::Mul(hn::LoadU(d, at), decay);
-                    hn::StoreU(hn::Sub(decayed, hn::Mul(lr, mean)), d, at);
+                    hn::StoreU(stepped(d, at, step, mean), d, at);
                   });
 #endif
   scalar::apply_packed_counts(packed.data(), radix, 64 * first_word + done, present, fworld, step,

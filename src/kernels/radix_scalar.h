@@ -63,7 +63,8 @@ inline void apply_packed_counts(const std::uint32_t* packed, Radix radix, std::s
                                 int present, float world, Step step, std::span<float> x) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     const int sum = 2 * static_cast<int>(digit_at(packed, radix, first + i)) - present;
-    x[i] = x[i] * step.decay - step.lr * (static_cast<float>(sum) / world);
+    const float mean = static_cast<float>(sum) / world;
+    x[i] = x[i] * step.decay.of(x[i], mean) - step.lr * mean;
   }
 }
 

@@ -26,10 +26,10 @@ void adamw_step(const float* g, const AdamScalars& s, float* m, float* v, std::s
     const auto root = hn::Div(hn::Sqrt(new_v), hn::Set(d, s.sqrt_bias2));
     const auto change =
         hn::Div(hn::Mul(hn::Set(d, s.step_size), new_m), hn::Add(root, hn::Set(d, s.eps)));
-    const auto decayed = hn::Mul(hn::LoadU(d, x.data() + i), hn::Set(d, s.decay));
+    const auto kept = decayed(d, hn::LoadU(d, x.data() + i), s.decay, change);
     hn::StoreU(new_m, d, m + i);
     hn::StoreU(new_v, d, v + i);
-    hn::StoreU(hn::Sub(decayed, change), d, x.data() + i);
+    hn::StoreU(hn::Sub(kept, change), d, x.data() + i);
   });
 }
 

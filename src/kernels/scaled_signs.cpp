@@ -59,12 +59,12 @@ void adam_step_of_signs(const std::uint64_t* bits, float scale, const AdamScalar
   for_each_vector(x.size(), {v, m, x.data()}, [=](auto d, std::size_t i) HWY_ATTR {
     const auto mi = signed_value(d, bits, i, scale), vi = hn::LoadU(d, v + i);
     const auto root = hn::Div(hn::Sqrt(vi), hn::Set(d, a.sqrt_bias2));
-    const auto change =
+    const auto adam =
         hn::Div(hn::Mul(hn::Set(d, a.step_size), mi), hn::Add(root, hn::Set(d, a.eps)));
-    const auto decayed = hn::Mul(hn::LoadU(d, x.data() + i), hn::Set(d, a.decay));
-    const auto still = hn::Eq(vi, hn::Zero(d));
+    const auto change = hn::IfThenZeroElse(hn::Eq(vi, hn::Zero(d)), adam);
+    const auto kept = decayed(d, hn::LoadU(d, x.data() + i), a.decay, change);
     hn::StoreU(mi, d, m + i);
-    hn::StoreU(hn::IfThenElse(still, decayed, hn::Sub(decayed, change)), d, x.data() + i);
+    hn::StoreU(hn::Sub(kept, change), d, x.data() + i);
   });
 }
 

@@ -109,7 +109,7 @@ struct KeepFeedback {
 struct ApplyScaledSigns {
   std::span<const std::uint64_t> bits;
   BlockScales<const float> scales;
-  float decay;
+  Decay decay;
   Floats x;
   void run() const noexcept;
 };

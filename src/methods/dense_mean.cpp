@@ -318,7 +318,7 @@ void DenseMean::apply(const Bucket& bucket, const Flight& flight, const StepCont
       const Piece& p = bucket.shards[j].pieces[k];
       const StepScalars s = ctx.scalars_of(p);
       if (bit_at(unused, k)) {
-        space_.run(kernels::ApplyDecay{s.decay, x.of(p)});
+        space_.run(kernels::ApplyDecay{s.decay.same, x.of(p)});
         continue;
       }
       const std::byte* first = mean.data() + (p.begin - bucket.begin) * size_of(dtype);

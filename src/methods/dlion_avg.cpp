@@ -24,7 +24,7 @@ void apply_average(Space& space, const Shard& shard, const CountView<const std::
     const auto part = x.of(p);
     const int users = counts.users[k];
     if (users == 0) {
-      space.run(kernels::ApplyDecay{step.decay, part});
+      space.run(kernels::ApplyDecay{step.decay.same, part});
       continue;
     }
     const std::size_t packed = counts.packed_words - std::min(counts.packed_words, p.first_word);

@@ -76,7 +76,7 @@ void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte
     const kernels::Step step = step_of(p, ctx, muon);
     const Floats values = x.of(p);
     if (bit_at(vote.unused, k)) {
-      space.run(kernels::ApplyDecay{step.decay, values});
+      space.run(kernels::ApplyDecay{step.decay.same, values});
     } else if (nonzero.empty()) {
       space.run(kernels::ApplySigns{words_of(positive, p), step, values});
     } else {

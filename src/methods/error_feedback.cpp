@@ -154,7 +154,8 @@ void ErrorFeedback::apply(const Bucket& bucket, const Flight& flight, const Step
       const std::size_t tensor = shard.pieces[b.piece].tensor;
       const StepScalars s = ctx.scalars_of(shard.pieces[b.piece]);
       const auto part = x.f32(tensor, b.begin, b.end);
-      if (bit_at(result.unused, b.piece)) return space_.run(kernels::ApplyDecay{s.decay, part});
+      if (bit_at(result.unused, b.piece))
+        return space_.run(kernels::ApplyDecay{s.decay.same, part});
       const auto m = m_.span().subspan(b.begin, b.n());
       space_.run(kernels::KeepFeedback{gradient_of(flight, tensor, b, ctx), feedback_(s),
                                        sent.signs_of(b), scales_of(sent.scales, b, first, n), m,

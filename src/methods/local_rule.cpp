@@ -2,8 +2,7 @@
 #include "methods/local_rule.h"
 
 #include <algorithm>
-#include <array>
-#include <utility>
+#include <iterator>
 
 #include "methods/muon_rule.h"
 
@@ -17,12 +16,8 @@ struct Defaults {
 constexpr Defaults kDefaults[] = {
     {1e-4, 0.9, 0.99, 0}, {1e-3, 0.9, 0.999, 1e-8}, {0.1, 0.9, 0, 0}, {1e-3, 0.9, 0.999, 1e-8}};
 
-constexpr const char* kMomentum = "local_momentum";
-
-// Names of options here and in the method `muon`. Here `momentum` is that of an outer step or of an
-// error feedback.
-constexpr std::array<std::pair<const char*, const char*>, 3> kMuonOptions = {
-    {{kMomentum, "momentum"}, {"not_matrices", "not_matrices"}, {"fused", "fused"}}};
+// Of the method `muon`.
+constexpr const char* kMuonOptions[] = {"not_matrices", "fused"};
 
 std::unique_ptr<rules::Rule> make_muon(const MethodContext& ctx, StateTable& state) {
   MethodContext own{ctx.layout, ctx.world, {{}, ctx.options.method()},
@@ -30,8 +25,8 @@ std::unique_ptr<rules::Rule> make_muon(const MethodContext& ctx, StateTable& sta
   for (const MethodOption& option : MuonRule::options()) {
     own.options.set(option.name, option.default_value);
   }
-  for (const auto& [here, there] : kMuonOptions) own.options.set(here, ctx.options.text(here));
-  return std::make_unique<MuonRule>(state, StateKind::kLocal, own, kMomentum);
+  for (const char* name : kMuonOptions) own.options.set(name, ctx.options.text(name));
+  return std::make_unique<MuonRule>(state, StateKind::kLocal, own);
 }
 
 }  // namespace
@@ -46,24 +41,20 @@ void set_defaults(LocalRule rule, MethodInfo& info) {
   info.default_beta1 = defaults.beta1;
   info.default_beta2 = defaults.beta2;
   info.default_eps = defaults.eps;
+  info.default_momentum = rule == LocalRule::kMuon ? MuonRule::kMomentum : 0;
 }
 
 std::vector<MethodOption> local_muon_options() {
-  std::vector<MethodOption> options;
-  for (const auto& [here, there] : kMuonOptions) {
-    for (MethodOption option : MuonRule::options()) {
-      if (option.name != there) continue;
-      if (option.name != here) option.help = "with local = muon: " + option.help;
-      option.name = here;
-      options.push_back(std::move(option));
-    }
-  }
+  std::vector<MethodOption> options = MuonRule::options();
+  std::erase_if(options, [](const MethodOption& option) {
+    return std::ranges::find(kMuonOptions, option.name) == std::end(kMuonOptions);
+  });
   return options;
 }
 
 OptionMap muon_options(const OptionMap& all) {
   OptionMap options;
-  for (const auto& [here, there] : kMuonOptions) options[there] = all.at(here);
+  for (const char* name : kMuonOptions) options[name] = all.at(name);
   return options;
 }
 

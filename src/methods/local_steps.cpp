@@ -128,7 +128,8 @@ std::vector<StepScalars> LocalSteps::outer_scalars(std::span<const StepScalars> 
     const double rate = signs ? outer_lr_ * s.lr : outer_lr_;
     StepScalars& outer = scalars.emplace_back(outer_betas_);
     outer.lr = static_cast<float>(rate);
-    outer.decay = static_cast<float>(signs ? 1 - rate * s.weight_decay : power(s.decay, period_));
+    outer.decay =
+        static_cast<float>(signs ? 1 - rate * s.weight_decay : power(s.decay.same, period_));
   }
   return scalars;
 }
@@ -301,7 +302,7 @@ void LocalSteps::take_outer_step(const Bucket& b, const Flight& flight, const St
   };
   for_pieces(b, [&](const Piece& p) {
     space_.run(kernels::Copy{of(common_, p), moved(p)});
-    space_.run(kernels::ApplyDecay{outer.scalars_of(p).decay, moved(p)});
+    space_.run(kernels::ApplyDecay{outer.scalars_of(p).decay.same, moved(p)});
   });
   outer_->apply(b, flight, outer, {.flat = common_.span()});
   for_pieces(b, [&](const Piece& p) {

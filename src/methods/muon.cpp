@@ -48,6 +48,7 @@ extern const MethodEntry kMuon = {
       info.default_beta1 = 0.9;
       info.default_beta2 = 0.999;
       info.default_eps = 1e-8;
+      info.default_momentum = MuonRule::kMomentum;
       std::ranges::move(MuonRule::options(), std::back_inserter(info.options));
       return info;
     },

@@ -13,20 +13,14 @@
 namespace pride::methods {
 
 // Jordan et al. 2024, https://kellerjordan.github.io/posts/muon. Keeps the gradient of a matrix
-// until it is whole; AdamW's step for all else. Options: those of OrthogonalBlend, and `momentum`.
+// until it is whole; AdamW's step for all else. Options: those of OrthogonalBlend.
 class MuonRule final : public rules::Rule {
  public:
-  MuonRule(StateTable& state, StateKind kind, const MethodContext& ctx,
-           const char* momentum = "momentum")
+  MuonRule(StateTable& state, StateKind kind, const MethodContext& ctx)
       : adamw_(state, kind, ctx.space),
         space_(ctx.space),
         matrices_(ctx, state, kind),
         layout_(ctx.layout) {
-    const double mu = ctx.options.number(momentum, 0, 1);
-    PRIDE_CHECK(static_cast<float>(mu) < 1, ctx.options.method(), ": option ", momentum, " = '",
-                ctx.options.text(momentum), "': must be below 1, or no gradient enters it");
-    betas_ = {static_cast<float>(mu * mu), static_cast<float>(1 - mu * mu), static_cast<float>(mu),
-              static_cast<float>(1 - mu)};
     const std::size_t n = layout_.tensors().size();
     gradients_.resize(n);
     arrived_.resize(n, 0);
@@ -45,12 +39,8 @@ class MuonRule final : public rules::Rule {
     arrived_[tensor] += g.n;
   }
 
-  static std::vector<MethodOption> options() {
-    std::vector<MethodOption> all = {
-        {"momentum", "0.95", "Nesterov's momentum of a matrix, from 0 to below 1"}};
-    std::ranges::move(OrthogonalBlend::options("rms"), std::back_inserter(all));
-    return all;
-  }
+  static constexpr double kMomentum = 0.95;  // MethodInfo::default_momentum
+  static std::vector<MethodOption> options() { return OrthogonalBlend::options("rms"); }
 
   double operations() const override { return matrices_.operations(); }
   std::vector<MatrixForm> matrices() const override { return matrices_.forms(); }
@@ -62,7 +52,10 @@ class MuonRule final : public rules::Rule {
     if (arrived_[tensor] < slot.n || !matrices_.has(tensor)) return false;
     arrived_[tensor] = 0;
     const auto g = gradients_[tensor].span();
-    matrices_.blend(tensor, step, betas_, Values::of(g),
+    // Nesterov's: m' = mu m + (1 - mu) g;  u = mu m' + (1 - mu) g
+    const kernels::Blend betas{s.momentum2, s.one_minus_momentum2, s.momentum,
+                               s.one_minus_momentum};
+    matrices_.blend(tensor, step, betas, Values::of(g),
                     adamw_.m().span().subspan(slot.offset, slot.n), guard);
     // the kernel's m becomes 0 * m + u: a copy of u
     space_.run(kernels::SgdMomentum{Values::of(matrices_.direction(tensor)),
@@ -79,7 +72,6 @@ class MuonRule final : public rules::Rule {
   rules::AdamW adamw_;
   Space& space_;
   OrthogonalBlend matrices_;
-  kernels::Blend betas_;
   const Layout& layout_;
   std::vector<std::size_t> offsets_;
   std::vector<FlatBuffer> gradients_;  // by tensor

@@ -22,6 +22,8 @@ extern const MethodEntry kAdamW, kSgdm, kLion, kMuon, kDistributedLionVote, kDis
 
 namespace {
 
+const std::string kCautiousDecay = "cautious_decay";
+
 constexpr const MethodEntry* kMethods[] = {
     &methods::kAdamW,
     &methods::kSgdm,
@@ -64,6 +66,18 @@ const MethodEntry& find(std::string_view name) {
       concat("unknown method '", name, "'",
              needs_blas ? " in this build, which has no CBLAS (libopenblas-dev)" : "",
              "; methods: ", known));
+}
+
+// Facts with default options, and the options that methods share.
+MethodInfo declared(const MethodEntry& entry, int world) {
+  MethodInfo info = entry.info(world);
+  // local steps decay once in an exchange, where no single step has a sign
+  if (std::ranges::find(info.options, "local", &MethodOption::name) == info.options.end()) {
+    info.options.push_back(
+        {kCautiousDecay, "no",
+         "'yes': a parameter decays only where its step is 0 or has its sign (arXiv:2510.12402)"});
+  }
+  return info;
 }
 
 // A method without state, and its buckets.
@@ -122,10 +136,11 @@ std::string methods_on_devices() {
 MethodInfo method_info(std::string_view name, int world, const OptionMap& options) {
   PRIDE_CHECK(world >= 1, "method_info: world size ", world, ", must be 1 or more");
   const MethodEntry& entry = find(name);
-  MethodInfo info = entry.info(world);
+  MethodInfo info = declared(entry, world);
   info.name = entry.name;
-  OptionMap all = complete_options(name, options);
-  if (entry.adjust != nullptr) entry.adjust({all, info.name}, info);
+  const OptionValues all = {complete_options(name, options), info.name};
+  if (entry.adjust != nullptr) entry.adjust(all, info);
+  info.cautious_decay = all.has(kCautiousDecay) && all.yes_no(kCautiousDecay);
   if (info.link_bits_up == 0) info.link_bits_up = info.bits_up;
   if (info.link_bits_down == 0) info.link_bits_down = info.bits_down;
   info.bits_up /= static_cast<double>(info.period);
@@ -160,7 +175,7 @@ std::string why_host_only(std::string_view name, const OptionMap& options) {
 OptionMap complete_options(std::string_view method, const OptionMap& given) {
   OptionMap options;
   std::string known;
-  for (const MethodOption& option : find(method).info(1).options) {
+  for (const MethodOption& option : declared(find(method), 1).options) {
     options[option.name] = option.default_value;
     known += concat(known.empty() ? "" : ", ", option.name);
   }

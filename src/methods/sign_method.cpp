@@ -168,6 +168,7 @@ MethodInfo muon_info(int world, bool average) {
                        : "Distributed Lion with Muon's direction, majority vote";
   info.source = concat(info.source, "; Newton-Schulz: Jordan et al. 2024, Muon");
   info.default_lr = 1e-3;
+  info.nesterov_betas = true;
   info.default_beta2 = 0.95;  // with beta1 0.9 nearly Muon's Nesterov momentum of 0.95
   std::ranges::move(OrthogonalBlend::options("none"), std::back_inserter(info.options));
   return info;

@@ -112,7 +112,7 @@ class TernGrad final : public Method {
       for (std::size_t k = 0; k < view.users.size(); ++k) {
         const Piece& p = b.shards[j].pieces[k];
         const StepScalars s = ctx.scalars_of(p);
-        if (view.users[k] == 0) Space::host().run(kernels::ApplyDecay{s.decay, x.of(p)});
+        if (view.users[k] == 0) Space::host().run(kernels::ApplyDecay{s.decay.same, x.of(p)});
         for (std::size_t i = 0; view.users[k] > 0 && i < p.n(); i += std::size(g)) {
           const std::size_t n = std::min(std::size(g), p.n() - i);
           kernels::sums_to_floats(view.planes.subspan(p.first_word + i / 64), view.n_planes,

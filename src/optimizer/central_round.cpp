@@ -19,11 +19,12 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the wire format is little endian");
 
 constexpr std::uint32_t kRecordMagic = 0x31435250;  // "PRC1" in memory order
-constexpr std::uint16_t kRecordVersion = 1;
+constexpr std::uint16_t kRecordVersion = 2;
 constexpr std::size_t kRecordHeaderBytes = 56, kChecksumAt = 48;
-constexpr std::size_t kVoterBytes = 4, kScalarsBytes = 40;
+constexpr std::size_t kVoterBytes = 4, kScalarsBytes = 60;
 constexpr std::uint32_t kMostGroups = 65535;
-static_assert(sizeof(StepScalars) == kScalarsBytes, "ten floats, in the order of their members");
+static_assert(sizeof(StepScalars) == kScalarsBytes,
+              "fifteen floats, in the order of their members");
 
 template <typename T>
 void put(std::span<std::byte> out, std::size_t at, T value) {

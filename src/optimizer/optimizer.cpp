@@ -97,7 +97,8 @@ std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree() {
     nodes.number(static_cast<std::uint64_t>(options.nodes.node_of(r)));
   }
   for (const GroupValues& g : groups) {
-    for (const double v : {g.lr, g.beta1, g.beta2, g.eps, g.weight_decay}) {
+    for (const double v :
+         {g.lr, g.beta1, g.beta2, g.eps, g.weight_decay, g.momentum.value_or(-1)}) {
       hyper.number(std::bit_cast<std::uint64_t>(v));
     }
   }

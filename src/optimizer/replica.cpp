@@ -148,11 +148,13 @@ void Replica::set_group(const ParamGroup& values, int group) {
                   (values.method == first.method && values.options == first.options),
               "optimizer: group ", group, ": set_group() with another method or other options");
   const auto or_before = [](std::optional<double> a, std::optional<double> b) { return a ? a : b; };
+  const bool for_betas = values.momentum && info.default_momentum == 0;
   now = complete_group({.lr = or_before(values.lr, before.lr),
-                        .beta1 = or_before(values.beta1, before.beta1),
-                        .beta2 = or_before(values.beta2, before.beta2),
+                        .beta1 = for_betas ? values.beta1 : or_before(values.beta1, before.beta1),
+                        .beta2 = for_betas ? values.beta2 : or_before(values.beta2, before.beta2),
                         .eps = or_before(values.eps, before.eps),
-                        .weight_decay = or_before(values.weight_decay, before.weight_decay)},
+                        .weight_decay = or_before(values.weight_decay, before.weight_decay),
+                        .momentum = or_before(values.momentum, before.momentum)},
                        info, group);
 }
 

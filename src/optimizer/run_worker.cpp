@@ -92,7 +92,7 @@ void RunWorker::Impl::check_parameters() {
 void RunWorker::Impl::check_frozen() const {
   for (std::size_t t = 0; t < frozen.size(); ++t) {
     const TensorSpec& spec = layout.tensors()[t].spec;
-    PRIDE_CHECK(frozen[t] == 0 || scalars[static_cast<std::size_t>(spec.group)].decay == 1,
+    PRIDE_CHECK(frozen[t] == 0 || scalars[static_cast<std::size_t>(spec.group)].decay.same == 1,
                 "optimizer: '", spec.name,
                 "' is frozen and has weight decay, which is not supported with a ",
                 "coordinator; leave out frozen tensors, or set their weight decay to 0");

@@ -59,7 +59,7 @@ static void refuse_options(pride_comm* comm, const pride_layout* layout) {
   bad = options;
   bad.n_groups = 1;
   CHECK_FAILS(PRIDE_INVALID, "1 groups at NULL", pride_optimizer_create(comm, layout, &bad, &out));
-  bad.groups = &(pride_group){.lr = -1, .beta1 = NAN, .beta2 = NAN, .eps = NAN};
+  bad.groups = &(pride_group){.lr = -1, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .momentum = NAN};
   CHECK_FAILS(PRIDE_INVALID, "learning rate", pride_optimizer_create(comm, layout, &bad, &out));
   bad = options;
   bad.exchange_threads = 17;
@@ -139,7 +139,8 @@ static void refuse_reports(pride_optimizer* optimizer, float* params, float* gra
 }
 
 static void refuse_others(pride_optimizer* optimizer) {
-  pride_group group = {.lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = NAN};
+  pride_group group = {
+      .lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .momentum = NAN, .weight_decay = NAN};
   CHECK_FAILS(PRIDE_INVALID, "group 1, must be from 0 to 0",
               pride_optimizer_set_group(optimizer, 1, &group));
   CHECK_FAILS(PRIDE_INVALID, "values is NULL", pride_optimizer_set_group(optimizer, 0, NULL));

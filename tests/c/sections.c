@@ -14,8 +14,8 @@ static void two_methods(pride_comm* comm, void* shared) {
   pride_layout* layout = NULL;
   CHECK_OK(pride_layout_create(tensors, 3, &layout));
   const char *const names[] = {"dense"}, *const values[] = {"bf16"};
-  pride_group groups[2] = {{.lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN},
-                           {.lr = 0.25, .beta1 = NAN, .beta2 = NAN, .eps = NAN}};
+  pride_group groups[2] = {{.lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .momentum = NAN},
+                           {.lr = 0.25, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .momentum = NAN}};
   groups[1].method = "adamw";
   groups[1].names = names;
   groups[1].values = values;
@@ -64,7 +64,8 @@ static void two_methods(pride_comm* comm, void* shared) {
   CHECK_EQUAL(1, n_buffers[0]); /* a momentum */
   CHECK_EQUAL(2, n_buffers[1]); /* and AdamW's two */
 
-  pride_group group = {.lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = NAN};
+  pride_group group = {
+      .lr = NAN, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .momentum = NAN, .weight_decay = NAN};
   group.method = "lion";
   CHECK_FAILS(PRIDE_INVALID, "group 1: set_group() with another method",
               pride_optimizer_set_group(optimizer, 1, &group));

@@ -95,7 +95,8 @@ static void unused_tensors(pride_comm* comm, void* shared) {
   (void)shared;
   pride_options options;
   pride_options_init(&options, sizeof options);
-  options.groups = &(pride_group){.lr = 0.25, .beta1 = NAN, .beta2 = NAN, .eps = NAN};
+  options.groups =
+      &(pride_group){.lr = 0.25, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .momentum = NAN};
   options.n_groups = 1;
   model m;
   open_model(&m, comm, &options);
@@ -113,7 +114,8 @@ static void unused_tensors(pride_comm* comm, void* shared) {
 static void tensors_apart(pride_comm* comm, void* shared) {
   (void)shared;
   training run = training_of("sgdm");
-  run.options.groups = &(pride_group){.lr = 0.25, .beta1 = 0, .beta2 = NAN, .eps = NAN};
+  run.options.groups =
+      &(pride_group){.lr = 0.25, .beta1 = 0, .beta2 = NAN, .eps = NAN, .momentum = NAN};
   run.options.n_groups = 1;
   model m;
   open_model(&m, comm, &run.options);
@@ -178,7 +180,8 @@ static void tensors_apart(pride_comm* comm, void* shared) {
 static void groups(pride_comm* comm, void* shared) {
   (void)shared;
   training run = training_of("adamw");
-  run.options.groups = &(pride_group){.lr = 0.5, .beta1 = NAN, .beta2 = 0.95, .eps = NAN};
+  run.options.groups =
+      &(pride_group){.lr = 0.5, .beta1 = NAN, .beta2 = 0.95, .eps = NAN, .momentum = NAN};
   run.options.n_groups = 1;
   run.options.clip_global_norm = 0.5;
   model m;
@@ -186,7 +189,8 @@ static void groups(pride_comm* comm, void* shared) {
   pride_group group;
   CHECK_OK(pride_optimizer_get_group(m.optimizer, 0, &group));
   CHECK(group.lr == 0.5 && group.beta1 == 0.9 && group.beta2 == 0.95 && group.weight_decay == 0);
-  group = (pride_group){.lr = 0.125, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .weight_decay = 0.75};
+  group = (pride_group){
+      .lr = 0.125, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .momentum = NAN, .weight_decay = 0.75};
   CHECK_OK(pride_optimizer_set_group(m.optimizer, 0, &group));
   group.beta1 = 2;
   CHECK_FAILS(PRIDE_INVALID, "beta1", pride_optimizer_set_group(m.optimizer, 0, &group));
@@ -215,7 +219,7 @@ static void add(pride_comm* comm, void* shared) {
                               {.name = "b", .shape = b, .n_dims = 2},
                               {.name = "s"},
                               {.name = "more", .shape = more, .n_dims = 1, .group = 1}};
-  const pride_group group = {.lr = 0.5, .beta1 = NAN, .beta2 = NAN, .eps = NAN};
+  const pride_group group = {.lr = 0.5, .beta1 = NAN, .beta2 = NAN, .eps = NAN, .momentum = NAN};
   pride_layout *added = NULL, *twice = NULL;
   CHECK_OK(pride_layout_create(all, 1, &twice));
   CHECK_FAILS(PRIDE_INVALID, "two tensors are named 'a'",

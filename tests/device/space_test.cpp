@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kSizes[] = {1, 3, 63, 64, 65, 255, 256, 257, 1000, 4095, 4097};
 constexpr kernels::Blend kBlend{0.9f, 0.1f, 0.99f, 0.01f};
-constexpr kernels::Step kStep{0.999f, 0.0137f};
+constexpr kernels::Step kStep{{0.999f, 1.0f}, 0.0137f};
 
 template <typename Body>
 void for_sizes(const Body& body) {
@@ -102,7 +102,8 @@ TEST(DeviceKernels, StepAsTheHost) {
         lion_m(both, both.floats(n)), lion_x(both, both.floats(n)), sgd_m(both, both.floats(n)),
         sgd_x(both, both.floats(n)), left(both, both.floats(n));
     Pair<std::uint32_t> guards(both, {Wire::kNoTensor, 2});
-    const kernels::AdamScalars adam{0.9f, 0.1f, 0.999f, 0.001f, 0.003f, 0.7f, 1e-8f, 0.999f};
+    const kernels::AdamScalars adam{0.9f,   0.1f, 0.999f, 0.001f,
+                                    0.003f, 0.7f, 1e-8f,  {0.999f, 1.0f}};
     run(both, [&](Space& space, bool on) {
       const Guard good = guards.at(on).data(), faulty = good + 1;
       space.run(kernels::AdamW{g.at(on), adam, m.at(on), v.at(on), x.at(on), good});

@@ -14,7 +14,7 @@ using grid::Guarded;
 using reference::Floats;
 using reference::Words;
 
-const Step kStep{.decay = 1 - 3e-4f * 0.1f, .lr = 3e-4f};
+const Step kStep{.decay = {1 - 3e-4f * 0.1f, 1.0f}, .lr = 3e-4f};
 
 // Calls body(n, offset, x) for the grid of sizes, offsets and both kinds of values.
 template <typename Body>
@@ -90,9 +90,9 @@ TEST_P(Apply, RoundsTheDecayBeforeTheStep) {
   Floats x(4096);
   std::size_t differ = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    x[i] = step.lr / step.decay * (1 + 1e-6f * static_cast<float>(i % 97));
-    const float product = x[i] * step.decay;
-    differ += product - step.lr != std::fma(x[i], step.decay, -step.lr);
+    x[i] = step.lr / step.decay.same * (1 + 1e-6f * static_cast<float>(i % 97));
+    const float product = x[i] * step.decay.same;
+    differ += product - step.lr != std::fma(x[i], step.decay.same, -step.lr);
   }
   ASSERT_GT(differ, 1000u) << "the inputs must be able to show a contraction";
   const Words bits(words_for(x.size()), ~std::uint64_t{0});

@@ -17,7 +17,7 @@ using reference::Floats;
 
 const Blend kBlend{
     .beta1 = 0.9f, .one_minus_beta1 = 0.1f, .beta2 = 0.99f, .one_minus_beta2 = 0.01f};
-const Step kStep{.decay = 0.99997f, .lr = 3e-4f};
+const Step kStep{.decay = {0.99997f, 1.0f}, .lr = 3e-4f};
 const AdamScalars kAdam{.beta1 = 0.9f,
                         .one_minus_beta1 = 0.1f,
                         .beta2 = 0.999f,
@@ -25,7 +25,7 @@ const AdamScalars kAdam{.beta1 = 0.9f,
                         .step_size = 1.1e-3f,
                         .sqrt_bias2 = 0.31f,
                         .eps = 1e-8f,
-                        .decay = 0.9999f};
+                        .decay = {0.9999f, 1.0f}};
 
 class Dense : public OnEveryIsa {};
 

@@ -137,7 +137,7 @@ TEST_P(PackedDigits, PacksFewerDigitsThanThereIsRoomFor) {
 
 // Against the counts' own kernel, which has an oracle: the same bits from any word on, tails too.
 TEST_P(PackedDigits, AppliesAsBitPlanesDo) {
-  const Step step{.decay = 0.9997f, .lr = 3e-4f};
+  const Step step{.decay = {0.9997f, 1.0f}, .lr = 3e-4f};
   for (const std::uint32_t base : {3u, 5u, 6u, 9u, 10u, 33u, 65u, 129u, 1001u, 65536u}) {
     const Radix radix = radix_of(base);
     const int world = static_cast<int>(base) - 1;

@@ -61,13 +61,14 @@ bool shows_default(const std::string& text, const MethodOption& option) {
   return false;
 }
 
-// The row of an option is in the method's own section, or in the page's section of options that
-// several methods share.
-void expect_options(const std::string& name, const std::string& page, const std::string& own) {
+// The row of an option is in the method's own section, in the page's section of options that
+// several methods share, or in `common`, the options of methods of all pages.
+void expect_options(const std::string& name, const std::string& page, const std::string& own,
+                    const std::string& common) {
   const std::string shared = section(page, "Options");
   for (const MethodOption& option : method_info(name, 4).options) {
     const std::string row = "| `" + option.name + "` | ";
-    const std::string& text = has(own, row) ? own : shared;
+    const std::string& text = has(own, row) ? own : has(shared, row) ? shared : common;
     EXPECT_TRUE(has(text, row)) << name << ": no row for the option " << option.name;
     EXPECT_TRUE(shows_default(text, option))
         << name << ": the default of " << option.name << " is " << option.default_value;
@@ -85,7 +86,7 @@ TEST(MethodPages, HaveTheirPartsAndEveryOption) {
     for (const char* part : {"**Source.**", "**Cost.**", "**State.**", "**Deviations.**"}) {
       EXPECT_TRUE(has(own, part)) << "docs/" << file << ": " << name << " has no " << part;
     }
-    expect_options(name, page, own);
+    expect_options(name, page, own, section(table, "Common options"));
   }
 }
 

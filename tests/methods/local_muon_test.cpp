@@ -17,26 +17,23 @@ namespace pride::local_muon_test {
 namespace {
 
 // FedAvg of one worker that exchanges every step is the worker's rule, but for rounding.
-TEST(LocalMuon, HasTheMomentumOfItsOption) {
+TEST(LocalMuon, HasTheMomentumOfItsGroup) {
   if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
   const Layout layout({{"w", {8, 16}}, {"b", {5}}});
   std::vector<std::vector<float>> ends;
-  for (const std::string momentum : {"0.95", "0.5"}) {
+  for (const double momentum : {0.95, 0.5, 0.0}) {
     testing::Training run{.world = 1, .steps = 4};
-    run.options = {.method = "muon", .options = {{"momentum", momentum}}, .groups = {{.lr = 1e-2}}};
+    run.options = {.method = "muon", .groups = {{.lr = 1e-2, .momentum = momentum}}};
     const auto serial = testing::train(layout, run)[0].params;
     run.options.method = "diloco";
-    run.options.options = {{"h", "1"},
-                           {"local", "muon"},
-                           {"local_momentum", momentum},
-                           {"outer_beta1", "0"},
-                           {"outer_lr", "1"}};
+    run.options.options = {{"h", "1"}, {"local", "muon"}, {"outer_beta1", "0"}, {"outer_lr", "1"}};
     const auto local = testing::train(layout, run)[0].params;
     ASSERT_EQ(local.size(), serial.size());
     for (std::size_t i = 0; i < local.size(); ++i) ASSERT_NEAR(local[i], serial[i], 1e-6) << i;
     ends.push_back(local);
   }
   EXPECT_GT(std::abs(ends[0][0] - ends[1][0]), 1e-4);
+  EXPECT_GT(std::abs(ends[1][0] - ends[2][0]), 1e-4);
 }
 
 // A matrix takes its step when its last part has come: parts that were placed before follow.
@@ -68,25 +65,23 @@ TEST(LocalMuon, TheWholeMatrixMovesInItsStep) {
   }
 }
 
-TEST(LocalMuon, AMomentumThatTakesNoGradientIsRefusedAsTheMethodMuonDoes) {
+TEST(LocalMuon, AMomentumThatTakesNoGradientIsRefused) {
   if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
-  for (const char* momentum : {"1", "0.999999999999"}) {
+  run_world(1, [](Communicator& comm) {
+    const Layout layout({{"w", {1}}});
+    for (const char* method : {"muon", "local-ef"}) {
+      OptimizerOptions options{.method = method};
+      if (options.method == "local-ef") options.options = {{"local", "muon"}};
+      for (const double momentum : {1.0, 0.999999999999}) {
+        options.groups = {{.momentum = momentum}};
+        texts::expect_error<InvalidArgument>([&] { Optimizer(comm, layout, options); },
+                                             {"group 0: momentum = 1"});
+      }
+    }
     texts::expect_error<InvalidArgument>(
-        [&] {
-          state_of("muon", Layout({{"w", {1}}}), {{"momentum", momentum}});
-        },
-        {"must be below 1"});
-  }
-  EXPECT_NO_THROW(state_of("muon", Layout({{"w", {1}}}), {{"momentum", "0"}}));
-}
-
-TEST(LocalMuon, AMomentumThatTakesNoGradientIsRefusedByName) {
-  if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
-  texts::expect_error<InvalidArgument>(
-      [&] {
-        state_of("local-ef", Layout({{"w", {1}}}), {{"local", "muon"}, {"local_momentum", "1"}});
-      },
-      {"option local_momentum = '1'"});
+        [&] { Optimizer(comm, layout, {.method = "local-ef", .groups = {{.momentum = 0.9}}}); },
+        {"group 0: local-ef has no momentum"});
+  });
 }
 
 }  // namespace

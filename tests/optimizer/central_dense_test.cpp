@@ -174,7 +174,7 @@ TEST(CentralMean, TakesFourBytesACoordinateUpAndDown) {
     }
     EXPECT_EQ(central.ballot_bytes(0), frames);
     const std::vector<Voter> voters = {{0, 1}, {1, 7}};
-    EXPECT_EQ(central.record_bytes(0, 1, voters), frames + 56 + 40 + 2 * 4);
+    EXPECT_EQ(central.record_bytes(0, 1, voters), frames + 56 + 60 + 2 * 4);
   }
 }
 

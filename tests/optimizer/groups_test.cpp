@@ -46,6 +46,7 @@ TEST(Groups, ChangeEveryHyperParameterBetweenSteps) {
     if (info.default_beta1 != 0) other.beta1 = 0.5;
     if (info.default_beta2 != 0) other.beta2 = 0.75;
     if (info.default_eps != 0) other.eps = 1e-3;
+    if (info.default_momentum != 0) other.momentum = 0.5;
     run_world(2, [&](Communicator& comm) {
       FlatBuffer x(layout.flat_size()), y(layout.flat_size());
       Optimizer changed(comm, layout, {.method = method});
@@ -56,6 +57,7 @@ TEST(Groups, ChangeEveryHyperParameterBetweenSteps) {
       changed.set_group({.lr = other.lr});
       changed.set_group({.beta1 = other.beta1, .beta2 = other.beta2, .eps = other.eps});
       changed.set_group({.weight_decay = other.weight_decay});
+      changed.set_group({.momentum = other.momentum});
       train(changed, comm, x, 2, 4);
 
       Optimizer made(comm, layout, {.method = method, .groups = {other}});
@@ -68,6 +70,7 @@ TEST(Groups, ChangeEveryHyperParameterBetweenSteps) {
       EXPECT_EQ(now.beta2, other.beta2) << method;
       EXPECT_EQ(now.eps, other.eps) << method;
       EXPECT_EQ(now.weight_decay, other.weight_decay);
+      EXPECT_EQ(now.momentum, other.momentum) << method;
     });
   }
 }

@@ -94,12 +94,18 @@ inline Words count(std::span<const std::uint64_t* const> rows, std::size_t n_wor
   return planes;
 }
 
+// x*decay before the change is subtracted: the second factor where it moves x away from 0.
+inline float decayed(float x, const Decay& decay, float change) {
+  const bool away = (x > 0 && change < 0) || (x < 0 && change > 0);
+  return x * (away ? decay.opposite : decay.same);
+}
+
 // x = x*decay - lr*s for s in {-1, 0, +1}; s = 0 is x*decay exactly.
 inline float applied(float x, Step step, int s) {
-  const float decayed = x * step.decay;
-  if (s == 0) return decayed;
+  const float kept = decayed(x, step.decay, static_cast<float>(s));
+  if (s == 0) return kept;
   const float change = step.lr * static_cast<float>(s);
-  return decayed - change;
+  return kept - change;
 }
 
 inline Floats apply_ternary(const Words& positive, const Words& nonzero, Step step, Floats x) {
@@ -123,8 +129,8 @@ inline Floats apply_counts(const Words& planes, std::size_t n_planes, std::size_
       c += bit_at(std::span(planes).subspan(p * stride), i) ? 1 << p : 0;
     }
     const float mean = static_cast<float>(2 * c - present) / static_cast<float>(world);
-    const float decayed = x[i] * step.decay, change = step.lr * mean;
-    x[i] = decayed - change;
+    const float kept = decayed(x[i], step.decay, mean), change = step.lr * mean;
+    x[i] = kept - change;
   }
   return x;
 }
@@ -136,8 +142,8 @@ inline void sgd_momentum(const Floats& g, float momentum, bool nesterov, Step st
     m[i] = kept + g[i];
     const float ahead = momentum * m[i];
     const float direction = nesterov ? g[i] + ahead : m[i];
-    const float decayed = x[i] * step.decay, change = step.lr * direction;
-    x[i] = decayed - change;
+    const float left = decayed(x[i], step.decay, direction), change = step.lr * direction;
+    x[i] = left - change;
   }
 }
 
@@ -147,9 +153,9 @@ inline void dense_lion(const Floats& g, const Blend& b, Step step, Floats& m, Fl
     const float u = kept + fresh;
     const float kept2 = b.beta2 * m[i], fresh2 = b.one_minus_beta2 * g[i];
     m[i] = kept2 + fresh2;
-    const float decayed = x[i] * step.decay;
     const float change = step.lr * static_cast<float>((u > 0) - (u < 0));
-    x[i] = decayed - change;
+    const float left = decayed(x[i], step.decay, change);
+    x[i] = left - change;
   }
 }
 
@@ -162,8 +168,8 @@ inline void adamw(const Floats& g, const AdamScalars& s, Floats& m, Floats& v, F
     v[i] = kept2 + fresh2;
     const float root = std::sqrt(v[i]) / s.sqrt_bias2;
     const float below = root + s.eps, above = s.step_size * m[i];
-    const float decayed = x[i] * s.decay, change = above / below;
-    x[i] = decayed - change;
+    const float change = above / below, left = decayed(x[i], s.decay, change);
+    x[i] = left - change;
   }
 }
 

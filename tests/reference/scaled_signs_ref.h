@@ -68,9 +68,9 @@ inline void adam_signs(const Words& bits, float scale, const AdamScalars& a, con
   for (std::size_t i = 0; i < x.size(); ++i) {
     m[i] = signed_scale(bits, i, scale);
     const float root = std::sqrt(v[i]) / a.sqrt_bias2, below = root + a.eps;
-    const float above = a.step_size * m[i], change = above / below;
-    const float decayed = x[i] * a.decay;
-    x[i] = v[i] == 0 ? decayed : decayed - change;
+    const float above = a.step_size * m[i], change = v[i] == 0 ? 0 : above / below;
+    const float kept = decayed(x[i], a.decay, change);
+    x[i] = kept - change;
   }
 }
 

@@ -90,7 +90,8 @@ inline std::vector<std::string> method_variants() {
     all.push_back(std::string(method) + ":route=sharded");
   }
   all.insert(all.end(), {"local-vote:h=2", "local-vote:drift_feedback=0.9", "diloco:h=3",
-                         "dlion-vote:momentum_dtype=bfloat16", "lion:momentum_dtype=bfloat16"});
+                         "dlion-vote:momentum_dtype=bfloat16", "lion:momentum_dtype=bfloat16",
+                         "dlion-vote:cautious_decay=yes"});
   if (std::ranges::count(all, "dlion-muon") > 0) {  // the build has BLAS
     all.emplace_back("dlion-muon:momentum_dtype=bfloat16");
   }

@@ -36,19 +36,22 @@ std::string seconds(Seconds time) {
 std::string scalar_difference(std::span<const StepScalars> one, std::span<const StepScalars> most) {
   static constexpr struct {
     const char* name;
-    float StepScalars::*value;
-  } kAll[] = {{"lr", &StepScalars::lr},
-              {"1 - lr * weight decay", &StepScalars::decay},
-              {"weight decay", &StepScalars::weight_decay},
-              {"beta1", &StepScalars::beta1},
-              {"beta2", &StepScalars::beta2},
-              {"eps", &StepScalars::eps},
-              {"the step's bias correction", &StepScalars::adam_step}};
+    float (*value)(const StepScalars&);
+  } kAll[] = {{"lr", [](const StepScalars& s) { return s.lr; }},
+              {"1 - lr * weight decay", [](const StepScalars& s) { return s.decay.same; }},
+              {"cautious decay", [](const StepScalars& s) { return s.decay.opposite; }},
+              {"weight decay", [](const StepScalars& s) { return s.weight_decay; }},
+              {"beta1", [](const StepScalars& s) { return s.beta1; }},
+              {"beta2", [](const StepScalars& s) { return s.beta2; }},
+              {"eps", [](const StepScalars& s) { return s.eps; }},
+              {"the step's bias correction", [](const StepScalars& s) { return s.adam_step; }},
+              {"momentum", [](const StepScalars& s) { return s.momentum; }}};
   for (std::size_t g = 0; g < std::min(one.size(), most.size()); ++g) {
     for (const auto& [name, value] : kAll) {
-      if (one[g].*value == most[g].*value) continue;
-      return concat("its scalars differ from most workers': ", name, " of group ", g, " is ",
-                    one[g].*value, ", most have ", most[g].*value);
+      const float its = value(one[g]), theirs = value(most[g]);
+      if (its == theirs) continue;
+      return concat("its scalars differ from most workers': ", name, " of group ", g, " is ", its,
+                    ", most have ", theirs);
     }
   }
   return "its scalars differ from most workers'";

@@ -101,7 +101,8 @@ void compare_groups(const RunDescription& run, const RunDescription& worker, Dif
   } kAll[] = {{"beta1", &ParamGroup::beta1},
               {"beta2", &ParamGroup::beta2},
               {"eps", &ParamGroup::eps},
-              {"weight decay", &ParamGroup::weight_decay}};
+              {"weight decay", &ParamGroup::weight_decay},
+              {"momentum", &ParamGroup::momentum}};
   const auto text = [](const std::optional<double>& value) {
     if (!value) return std::string("none");
     char digits[32];  // the shortest digits that identify the value
@@ -193,6 +194,7 @@ std::string encode_run(const RunDescription& run, const std::string& id) {
     if (values.beta2) group.set_beta2(*values.beta2);
     if (values.eps) group.set_eps(*values.eps);
     if (values.weight_decay) group.set_weight_decay(*values.weight_decay);
+    if (values.momentum) group.set_momentum(*values.momentum);
     group.set_method(values.method);
     add_options(values.options, group);
   }
@@ -231,6 +233,7 @@ RunDescription decode_run(std::string_view bytes) {
     if (group.has_beta2()) values.beta2 = group.beta2();
     if (group.has_eps()) values.eps = group.eps();
     if (group.has_weight_decay()) values.weight_decay = group.weight_decay();
+    if (group.has_momentum()) values.momentum = group.momentum();
     values.method = group.method();
     for (const Run::Option& option : group.options()) {
       values.options[option.name()] = option.value();

@@ -13,7 +13,7 @@ extern "C" {
 /* This number grows when a function, an enumerator or a last member of a struct is added. Existing
  * ones keep meaning and place as long as the library's name ends in .so.1, from the first release
  * on. */
-#define PRIDE_C_VERSION 13
+#define PRIDE_C_VERSION 14
 
 /* The result of every function that can fail. For all but PRIDE_OK and PRIDE_PENDING,
  * pride_last_error() returns the text. No C++ exception leaves the library. */

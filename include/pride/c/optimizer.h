@@ -13,6 +13,8 @@ extern "C" {
 /* A group. Hyper-parameters: NaN: the method's default, or unchanged. */
 typedef struct pride_group {
   double lr, beta1, beta2, eps, weight_decay;
+  double momentum; /* of Muon's rule; of some methods in place of betas. Since
+                    * PRIDE_C_VERSION 14 */
   /* The method of these tensors, with n_options options of its own. NULL: method and options of
    * pride_options. Groups with the same method and options are a section. A section's steps have
    * the bits of an optimizer of its own. Since PRIDE_C_VERSION 12. */

@@ -91,7 +91,7 @@ IMAGES_ON_GPU = ["dlion-vote", "adamw", "lion", "dlion-muon", "dlion-avg", "sign
 SEEDS = (42, 52, 62)  # the paper's
 WORKERS = (4, 8, 16, 32)
 
-MUON = {"local": "muon", "local_momentum": 0.9}
+MUON = {"local": "muon"}
 # Rates for language: a step around those of small models in lab/docs/results/language.md, lowered
 # for larger ones. `lm-tune` tries their neighbours.
 TEXT = {

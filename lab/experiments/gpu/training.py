@@ -117,6 +117,7 @@ def make_optimizer(model, run, workers=None):
     door = pride.Optimizer if workers is None else functools.partial(pride.VirtualWorkers, workers=workers)
     return door(
         [(name, p) for name, p in model.named_parameters() if p.requires_grad], lr=run.lr, betas=run.betas, weight_decay=run.weight_decay,
+        momentum=0.9 if run.options.get("local") == "muon" else None,  # MuLoCo's
         method=run.method, options=run.options, seed=run.seed, bucket_size=1 << 26)
 
 

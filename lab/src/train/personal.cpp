@@ -84,10 +84,11 @@ std::string Personal::note() const {
                 " parameters: ", names);
 }
 
-void Personal::step(double lr, float factor, std::span<const Tensor> params,
-                    std::span<const ConstTensor> grads, StepReport& report) {
+void Personal::step(std::span<const ParamGroup> groups, float factor,
+                    std::span<const Tensor> params, std::span<const ConstTensor> grads,
+                    StepReport& report) {
   for (int group = 0; group < optimizer_->layout().n_groups(); ++group) {
-    optimizer_->set_group({.lr = lr}, group);
+    optimizer_->set_group(groups[static_cast<std::size_t>(group)], group);
   }
   optimizer_->set_gradient_factor(factor);
   const StepReport own =

@@ -37,7 +37,8 @@ class Personal {
   void place(std::span<const Tensor> params) { optimizer_->place(params.subspan(first_tensor_)); }
 
   // A step with this worker's gradients, multiplied by `factor`; adds its result to the report.
-  void step(double lr, float factor, std::span<const Tensor> params,
+  // `groups`: TrainPlan::groups_at() of the step.
+  void step(std::span<const ParamGroup> groups, float factor, std::span<const Tensor> params,
             std::span<const ConstTensor> grads, StepReport& report);
 
  private:

@@ -21,6 +21,7 @@
 #include "train/facts_json.h"
 #include "train/process.h"
 #include "train/settings/groups.h"
+#include "train/settings/varying.h"
 #include "train/torch_errors.h"
 
 namespace pride::train {
@@ -135,13 +136,38 @@ void deal_data(TrainPlan& plan) {
       "this worker draws from all of its data; --shards N divides them into N parts");
 }
 
+// True if --vary changes this value of the group. Tensors without decay stay without.
+bool is_varied(const Varying& varying, const ParamGroup& group) {
+  const bool decays = group.weight_decay != 0.0;
+  return group.method.empty() && (decays || varying.member != &ParamGroup::weight_decay);
+}
+
+void check_varying(const TrainPlan& plan) {
+  const std::string& method = plan.options.method;
+  const MethodInfo info = method_info(method, plan.world, plan.optimizer.options);
+  const bool has_momentum = info.default_momentum != 0 || info.nesterov_betas ||
+                            (info.default_beta1 != 0 && info.default_beta2 == 0);
+  for (const Varying& each : parse_varying(plan.options.vary)) {
+    each.at(0, plan.steps);  // checks the points
+    const bool has = each.name == "momentum" ? has_momentum
+                     : each.name == "beta1"  ? info.default_beta1 != 0
+                     : each.name == "beta2"  ? info.default_beta2 != 0
+                                             : true;
+    PRIDE_CHECK(has, "--vary: ", method, " has no ", each.name);
+  }
+}
+
 // Settings that must be equal on all workers of a coordinator's run, in addition to those of the
 // optimizer.
 std::string run_settings(const TrainPlan& plan) {
   const TrainOptions& o = plan.options;
-  nlohmann::ordered_json settings = {
-      {"task", plan.task->name()}, {"steps", plan.steps}, {"lr", plan.peak_lr},
-      {"schedule", o.schedule},    {"warmup", o.warmup},  {"final-lr-factor", o.final_lr_factor}};
+  nlohmann::ordered_json settings = {{"task", plan.task->name()},
+                                     {"steps", plan.steps},
+                                     {"lr", plan.peak_lr},
+                                     {"schedule", o.schedule},
+                                     {"warmup", o.warmup},
+                                     {"final-lr-factor", o.final_lr_factor},
+                                     {"vary", o.vary}};
   const auto size = to_json(plan.task->model().size);
   for (const auto& [name, value] : size.items()) settings["model " + name] = value;
   const auto& groups = plan.optimizer.groups;
@@ -173,7 +199,8 @@ std::vector<ParamGroup> groups_of(const TrainOptions& o) {
        .beta1 = o.beta1,
        .beta2 = o.beta2,
        .eps = o.eps,
-       .weight_decay = o.weight_decay});
+       .weight_decay = o.weight_decay,
+       .momentum = o.momentum});
   for (GroupChoice& choice : parse_groups(o.groups)) add(std::move(choice.group));
   return groups;
 }
@@ -244,8 +271,22 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   PRIDE_CHECK(plan.schedule.kind == ScheduleKind::kConstant || options.warmup < plan.steps,
               "--warmup ", options.warmup, ": the run has ", plan.steps,
               " steps in all; only --schedule constant can warm up to the end");
+  check_varying(plan);
   if (!options.coordinator.empty()) plan.run_settings = run_settings(plan);
   return plan;
+}
+
+std::vector<ParamGroup> TrainPlan::groups_at(std::int64_t step) const {
+  const double factor = schedule.factor(step);
+  const auto varying = parse_varying(options.vary);
+  std::vector<ParamGroup> groups;
+  for (const ParamGroup& peak : optimizer.groups) {
+    ParamGroup& now = groups.emplace_back(ParamGroup{.lr = *peak.lr * factor});
+    for (const Varying& each : varying) {
+      if (is_varied(each, peak)) now.*each.member = each.at(step, schedule.total_steps);
+    }
+  }
+  return groups;
 }
 
 namespace {

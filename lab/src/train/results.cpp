@@ -65,7 +65,8 @@ nlohmann::ordered_json group_json(const ParamGroup& group, const MethodInfo& inf
           {"beta1", group.beta1.value_or(info.default_beta1)},
           {"beta2", group.beta2.value_or(info.default_beta2)},
           {"eps", group.eps.value_or(info.default_eps)},
-          {"weight_decay", group.weight_decay.value_or(info.default_weight_decay)}};
+          {"weight_decay", group.weight_decay.value_or(info.default_weight_decay)},
+          {"momentum", group.momentum.value_or(info.default_momentum)}};
 }
 
 nlohmann::ordered_json method_json(const TrainPlan& plan) {

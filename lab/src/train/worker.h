@@ -84,7 +84,7 @@ class Worker {
   void check_interrupted(std::int64_t micro) const;
   double backward(Feed& feed, RankStep& mine, bool begins);
   float clip_factor_of(std::span<const ConstTensor> grads) const;
-  StepReport step(RankStep& mine, double lr);
+  StepReport step(RankStep& mine, std::span<const ParamGroup> groups);
   StepReport step_players(std::span<RankStep> players);
   void play(int player, RankStep& mine);
   StepReport sit_out();

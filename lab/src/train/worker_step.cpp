@@ -20,15 +20,14 @@ using Clock = std::chrono::steady_clock;
 }  // namespace
 
 WorldStep Worker::take_step() {
-  const double factor = plan_.schedule.factor(optimizer_->steps_done());
-  const double lr = plan_.peak_lr * factor;
+  const double lr = plan_.peak_lr * plan_.schedule.factor(optimizer_->steps_done());
+  const auto now = plan_.groups_at(optimizer_->steps_done());
   for (int group = 0; group < optimizer_->layout().n_groups(); ++group) {
-    const ParamGroup& peak = plan_.optimizer.groups[static_cast<std::size_t>(group)];
-    optimizer_->set_group({.lr = *peak.lr * factor}, group);
+    optimizer_->set_group(now[static_cast<std::size_t>(group)], group);
   }
   std::vector<RankStep> players(static_cast<std::size_t>(n_players()));
   RankStep& mine = players[0];
-  const StepReport report = players_ ? step_players(players) : step(mine, lr);
+  const StepReport report = players_ ? step_players(players) : step(mine, now);
   mine.seconds.encode = report.encode_s;
   mine.seconds.exchange = report.exchange_s;
   mine.seconds.apply = report.apply_s;
@@ -54,7 +53,7 @@ WorldStep Worker::take_step() {
 }
 
 // the gradients of this rank's samples, then the method's step
-StepReport Worker::step(RankStep& mine, double lr) {
+StepReport Worker::step(RankStep& mine, std::span<const ParamGroup> groups) {
   mine.absent = rounds_[0].takes_part(optimizer_->steps_done()) ? 0 : 1;
   if (mine.absent != 0) return sit_out();
   const Clock::time_point start = Clock::now();
@@ -78,7 +77,7 @@ StepReport Worker::step(RankStep& mine, double lr) {
   optimizer_->set_gradient_factor(factor);
   tensors_.change([&](auto all) {
     report = take_own_step(common(all), common(grads));
-    if (personal_) personal_->step(lr, factor, all, grads, report);
+    if (personal_) personal_->step(groups, factor, all, grads, report);
   });
   return report;
 }

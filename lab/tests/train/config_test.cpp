@@ -189,6 +189,7 @@ std::vector<std::string> argument_of(const Flag& flag) {
         } else if constexpr (std::is_same_v<Value, std::string>) {
           const auto& choices = flag.rules.choices;
           if (flag.name == "groups") return {name, "vectors: lion"};
+          if (flag.name == "vary") return {name, "beta1=0.5@0"};
           return {name, choices.empty() ? "2" : choices.back()};
         } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
           return {name, "a=b"};

@@ -254,9 +254,10 @@ TEST(Groups, RefuseWhatCannotBe) {
   EXPECT_EQ(refused("head.*: lion; vectors:"), concat("--groups: 'vectors:': ", form));
   EXPECT_EQ(refused("vectors: adam"),
             "--groups: 'vectors: adam': no method 'adam'; `pride methods` lists them");
-  EXPECT_EQ(refused("vectors: lion tie=zero"),
-            "--groups: 'vectors: lion tie=zero': no key 'tie'; keys are lr, beta1, beta2, eps, "
-            "weight-decay and the options of lion (`pride methods --method lion`)");
+  EXPECT_EQ(
+      refused("vectors: lion tie=zero"),
+      "--groups: 'vectors: lion tie=zero': no key 'tie'; keys are lr, beta1, beta2, eps, momentum, "
+      "weight-decay and the options of lion (`pride methods --method lion`)");
   EXPECT_EQ(refused("vectors: lion lr"), "--groups: 'vectors: lion lr': 'lr' must be key=value");
   for (const char* value : {"x", "-1", "nan", "inf", "1e999", "1 2", ""}) {
     texts::expect_contains(refused(concat("vectors: lion lr=", value)), "--groups: 'vectors: lion");

@@ -210,9 +210,9 @@ TEST(PersonalTensors, TakeTheStepsThatTheMethodWouldTake) {
 TEST(PersonalTensors, HaveTheMomentumOfTheLocalRule) {
   if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
   std::vector<SafeTensor> heads;
-  for (const std::string momentum : {"0.95", "0.5"}) {
-    const TrainOptions options = options_of(
-        "local-muon", {"h=2", "local=muon", "not_matrices=bias", "local_momentum=" + momentum});
+  for (const double momentum : {0.95, 0.5}) {
+    TrainOptions options = options_of("local-muon", {"h=2", "local=muon", "not_matrices=bias"});
+    options.momentum = momentum;
     PersonalRuns one(options, 1);
     one.run(options);
     heads.push_back(one.model(0).at("head.weight"));

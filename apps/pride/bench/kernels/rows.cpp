@@ -184,7 +184,7 @@ void add_optimizers(std::vector<KernelRow>& rows) {
   add(PRIDE_KERNEL(adamw), kIn, kAdam, kInOut, kInOut, kInOut).prepare = make_positive(2);
   add(PRIDE_KERNEL(sgd_momentum), kIn, 0.9f, false, kStep, kInOut, kInOut);
   add(PRIDE_KERNEL(sgd), kIn, kStep, kInOut);
-  add(PRIDE_KERNEL(apply_decay), kStep.decay, kInOut);
+  add(PRIDE_KERNEL(apply_decay), kStep.decay.same, kInOut);
   add(PRIDE_KERNEL(scale), 0x1.000002p0f, kInOut);
 }
 

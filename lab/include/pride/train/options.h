@@ -30,9 +30,10 @@ struct TrainOptions {
   std::string method = "dlion-vote";
   std::vector<std::string> method_options = {};  // "key=value"
   std::string groups = {};  // tensors with another method, "WORDS: METHOD key=value; ..."
-  std::optional<double> lr = {}, beta1 = {}, beta2 = {}, eps = {},
+  std::optional<double> lr = {}, beta1 = {}, beta2 = {}, eps = {}, momentum = {},
                         weight_decay = {};  // none: the method's
   bool decay_all = false;
+  std::string vary = {};  // other values over the run, "momentum=0.85@0,0.97@300; ..."
   std::string schedule = "cosine";
   std::int64_t warmup = 0;  // steps
   double final_lr_factor = 0;

@@ -34,6 +34,8 @@ struct TrainPlan {
   std::string run_settings;                        // RunWorkerOptions::settings
   std::vector<std::string> notes;                  // defaults that a user should know, for the log
 
+  // What changes of the groups: the rate, and the values of --vary in this step.
+  std::vector<ParamGroup> groups_at(std::int64_t step) const;
   std::int64_t samples_per_step() const noexcept {
     return world * options.batch * options.accumulate;
   }

@@ -8,6 +8,7 @@
 #include "pride/registry.h"
 #include "program/settings.h"
 #include "train/settings/groups.h"
+#include "train/settings/varying.h"
 
 namespace pride::train {
 namespace {
@@ -144,13 +145,15 @@ std::vector<Flag> method_flags() {
              "Tensors with another method: 'WORDS: METHOD [KEY=VALUE]...', several separated by "
              "';', as in 'embeddings,vectors: adamw lr=3e-3'. WORDS are patterns of names, or "
              "vectors (norms and biases), embeddings, first, last. A KEY is lr, beta1, beta2, eps, "
-             "weight-decay or an option of METHOD; defaults are METHOD's. --schedule scales all "
+             "momentum, weight-decay or an option of METHOD; defaults are METHOD's. --schedule "
+             "scales all "
              "rates. Not with --coordinator",
              {.wrong = wrong_groups}),
       own("lr", &O::lr, "Peak learning rate. Default: the method's, larger for small models"),
       own("beta1", &O::beta1, "Default: the method's"),
       own("beta2", &O::beta2, "Default: the method's"),
       own("eps", &O::eps, "Default: the method's"),
+      own("momentum", &O::momentum, "Nesterov's, of Muon's matrices. Default: the method's"),
       own("weight-decay", &O::weight_decay,
           "Decoupled, times the learning rate; not for biases, norms, embeddings and position "
           "tables. Default: the method's"),
@@ -161,6 +164,13 @@ std::vector<Flag> method_flags() {
              {.highest = kMostSteps}),
       method("final-lr-factor", &O::final_lr_factor, Role::kTraining,
              "Final learning rate of cosine and linear, as a factor of the peak"),
+      method("vary", &O::vary, Role::kMethod,
+             "Values that change over the run: 'NAME=VALUE@STEP,VALUE@STEP,... [cosine]', several "
+             "separated by ';', as in 'momentum=0.85@0,0.97@300,0.9@100%; "
+             "weight-decay=0.2@0,0@100% cosine'. NAME is beta1, beta2, momentum or weight-decay. "
+             "STEP is a step or a share of the run. Between two points a value moves in a line, or "
+             "in half a cosine. For the tensors of --method; weight-decay for those that decay",
+             {.wrong = wrong_varying}),
       own("clip-norm", &O::clip_norm,
           "Local clipping: each worker scales its own gradient down to this 2-norm before it "
           "enters the method. 0: none"),

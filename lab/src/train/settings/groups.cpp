@@ -21,33 +21,23 @@ constexpr std::pair<const char*, std::optional<double> ParamGroup::*> kNumbers[]
     {"beta1", &ParamGroup::beta1},
     {"beta2", &ParamGroup::beta2},
     {"eps", &ParamGroup::eps},
+    {"momentum", &ParamGroup::momentum},
     {"weight-decay", &ParamGroup::weight_decay}};
 
-// The parts between the separators, without blanks around them; empty ones are left out.
-std::vector<std::string> parts_of(const std::string& text, char separator) {
-  constexpr const char* kBlanks = " \t\n";
-  std::vector<std::string> parts;
-  std::istringstream list(text);
-  for (std::string part; std::getline(list, part, separator);) {
-    part.erase(0, part.find_first_not_of(kBlanks));
-    part.erase(part.find_last_not_of(kBlanks) + 1);
-    if (!part.empty()) parts.push_back(part);
-  }
-  return parts;
+bool has_option(const MethodInfo& info, const std::string& name) {
+  return std::ranges::count(info.options, name, &MethodOption::name) > 0;
 }
 
-// Moves the hyper-parameters among the settings to the group.
-void take_numbers(const std::string& where, OptionMap& settings, ParamGroup& group) {
+// Moves the hyper-parameters among the settings to the group. signsgd-ef's `momentum` is an option.
+void take_numbers(const std::string& where, const MethodInfo& info, OptionMap& settings,
+                  ParamGroup& group) {
   for (const auto& [key, member] : kNumbers) {
     const auto found = settings.find(key);
-    if (found == settings.end()) continue;
-    const std::string& text = found->second;
-    double value = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    PRIDE_CHECK(error == std::errc() && end == text.data() + text.size() && value >= 0 &&
-                    std::isfinite(value),
-                where, ": ", key, "=", text, ": must be a number, 0 or more");
-    group.*member = value;
+    if (found == settings.end() || has_option(info, key)) continue;
+    const auto value = finite_number(found->second);
+    PRIDE_CHECK(value && *value >= 0, where, ": ", key, "=", found->second,
+                ": must be a number, 0 or more");
+    group.*member = *value;
     settings.erase(found);
   }
 }
@@ -67,17 +57,36 @@ GroupChoice parse_group(const std::string& entry) {
               "'; `pride methods` lists them");
   choice.group.method = method;
   choice.group.options = parse_method_options(settings, where);
-  take_numbers(where, choice.group.options, choice.group);
   const MethodInfo info = method_info(method, 1);
+  take_numbers(where, info, choice.group.options, choice.group);
   for (const auto& option : choice.group.options) {
-    PRIDE_CHECK(std::ranges::count(info.options, option.first, &MethodOption::name) > 0, where,
-                ": no key '", option.first, "'; keys are lr, beta1, beta2, eps, weight-decay and ",
-                "the options of ", method, " (`pride methods --method ", method, "`)");
+    PRIDE_CHECK(has_option(info, option.first), where, ": no key '", option.first,
+                "'; keys are lr, beta1, beta2, eps, momentum, weight-decay and ", "the options of ",
+                method, " (`pride methods --method ", method, "`)");
   }
   return choice;
 }
 
 }  // namespace
+
+std::vector<std::string> parts_of(const std::string& text, char separator) {
+  constexpr const char* kBlanks = " \t\n";
+  std::vector<std::string> parts;
+  std::istringstream list(text);
+  for (std::string part; std::getline(list, part, separator);) {
+    part.erase(0, part.find_first_not_of(kBlanks));
+    part.erase(part.find_last_not_of(kBlanks) + 1);
+    if (!part.empty()) parts.push_back(part);
+  }
+  return parts;
+}
+
+std::optional<double> finite_number(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool all = error == std::errc() && end == text.data() + text.size();
+  return all && std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
 
 std::vector<GroupChoice> parse_groups(const std::string& text) {
   std::vector<GroupChoice> choices;

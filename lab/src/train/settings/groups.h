@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,12 @@
 #include "pride/replica.h"
 
 namespace pride::train {
+
+// The parts between the separators, without blanks around them; empty ones are left out.
+std::vector<std::string> parts_of(const std::string& text, char separator);
+
+// The text as a finite number; empty if it is none.
+std::optional<double> finite_number(const std::string& text);
 
 // One entry of --groups.
 struct GroupChoice {
