@@ -22,7 +22,7 @@ constexpr const char* kMomentum = "local_momentum";
 // Names of options here and in the method `muon`. Here `momentum` is that of an outer step or of an
 // error feedback.
 constexpr std::array<std::pair<const char*, const char*>, 3> kMuonOptions = {
-    {{kMomentum, "momentum"}, {"not_matrices", "not_matrices"}, {"fused", "fused"}}};
+    {{kMomentum, "momentum"}, {"not_matrices", "not_matrices"}, {"split", "split"}}};
 
 std::unique_ptr<rules::Rule> make_muon(const MethodContext& ctx, StateTable& state) {
   MethodContext own{ctx.layout, ctx.world, {{}, ctx.options.method()},
