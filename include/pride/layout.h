@@ -25,7 +25,7 @@ enum class AsMatrix : std::uint8_t {
   kUnnamed,  // the caller made the name up: such a method refuses the tensor
 };
 // What such a method makes of it.
-enum class MatrixForm : std::uint8_t { kNone, kWhole, kInThree };
+enum class MatrixForm : std::uint8_t { kNone, kWhole, kSplit };
 
 // The caller's description of one parameter tensor.
 struct TensorSpec {

@@ -113,7 +113,7 @@ struct Matrices {
 };
 
 // `layout`: of the whole model. Throws InvalidArgument as method_cost(), naming tensors that are
-// AsMatrix::kUnnamed, and words of the options `not_matrices` and `fused` that no name holds.
+// AsMatrix::kUnnamed, and words of the options `not_matrices` and `split` that no name holds.
 Matrices matrices_of(std::string_view name, const Layout& layout, const OptionMap& options);
 
 // The exchange of a bucket: the route of its gradients or votes ("sharded", "one-shot",

@@ -354,9 +354,16 @@ def matrices_of(method, options, layout):
 def texts_of(options):
     """A method's own options, as libpride reads them."""
     of_type("options", options, collections.abc.Mapping)
-    return {c_text("options", str(k).encode()): c_text(
-        f"options: {k}", (("no", "yes")[v] if isinstance(v, bool) else str(v)).encode())
+    return {c_text("options", str(k).encode()): c_text(f"options: {k}", _option_text(v).encode())
             for k, v in options.items()}
+
+
+def _option_text(value):
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, collections.abc.Mapping):  # items, such as those of split
+        return ",".join(str(k) if v is None else f"{k}={_option_text(v)}" for k, v in value.items())
+    return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def set_method(made, method, options):

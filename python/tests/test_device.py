@@ -173,14 +173,17 @@ assert os.waitpid(other, 0)[1] == 0
 def test_matrices_are_orthogonalised_by_torch(tmp_path):
     run("""
 compare(method="dlion-muon", exact=False, steps=3)
-def fused(run_on):  # query, key and value side by side
-    p = torch.nn.Parameter(torch.zeros(6, 18))
-    optimizer = pride.Optimizer([("qkv", p)], lr=1.0, method="dlion-muon", run_on=run_on)
-    p.grad = torch.randn(6, 18, generator=torch.Generator().manual_seed(3))
+def split(run_on, rows, options):  # query, key and value side by side, or below each other
+    p = torch.nn.Parameter(torch.zeros(rows, 108 // rows))
+    optimizer = pride.Optimizer([("qkv", p)], lr=1.0, method="dlion-muon", run_on=run_on,
+                                options=options)
+    p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(3))
     optimizer.step()
     synchronize()
     return p.detach().clone()
-assert (fused("device") != fused("host")).sum() <= 5
+for each in ((6, {}), (6, {"split": "qkv=10+2*4"}), (18, {"split": {"qkv": [10, 4, 4]}}),
+             (6, {"split": "qkv=6*1"})):
+    assert (split("device", *each) != split("host", *each)).sum() <= 5, each
 matrix = torch.randn(2, 30, 70)
 mine = [m.clone() for m in matrix]
 _device.newton_schulz(mine, 5)

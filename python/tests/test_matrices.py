@@ -180,7 +180,8 @@ def test_other_methods_need_no_names():
 @pytest.mark.parametrize("options, text", [
     ({"not_matrices": "tok,logits"}, "option not_matrices: no tensor's name contains 'logits'"),
     ({"not_matrices": "=tok"}, "option not_matrices: no tensor's name is 'tok'"),
-    ({"fused": "attn"}, "option fused: no tensor's name contains 'attn'")])
+    ({"split": "attn"}, "option split: no tensor's name contains 'attn'"),
+    ({"split": "qkv=4+2*2"}, "option split: no tensor's name contains 'qkv'")])
 def test_a_word_that_names_no_tensor_is_refused(options, text):
     with pytest.raises(pride.InvalidArgument, match=text):
         made(model_of().named_parameters(), options=options)
@@ -194,6 +195,22 @@ def test_a_whole_name_excludes_one_tensor():
         "pride: dlion-muon: matrices: blocks.*.multihead.weight (2), blocks.*.proj.weight (2); "
         "no matrices: tok.weight, at.weight, proj.weight and 9 of one dimension\n")
     assert stepped(model, optimizer) == oracle("dlion-muon")
+
+
+@pytest.mark.parametrize("split", ["qkv=4+2*2,out", {"qkv": [4, 2, 2], "out": None},
+                                   {"qkv": "4+2*2", "out": (4, 4, 4)}])
+def test_blocks_are_a_text_or_sizes(split):
+    optimizer, printed = made([("qkv", models.parameter(1, 8, 4)), ("out", models.parameter(2, 4, 12))],
+                              options={"split": split})
+    assert printed == ("pride: dlion-muon: matrices: none; split: qkv (3 blocks), out (3 blocks); "
+                       "no matrices: 0 of one dimension\n")
+    optimizer.close()
+
+
+@pytest.mark.parametrize("sizes", [[4, 2.0, 2], [4, True], [], [8, 0], True, {}])
+def test_blocks_of_other_sizes_are_refused(sizes):
+    with pytest.raises(pride.InvalidArgument, match="split"):
+        made([("qkv", models.parameter(1, 8, 4))], options={"split": {"qkv": sizes}})
 
 
 @pytest.mark.parametrize("flag", [0, "no", 1.0])

@@ -17,7 +17,7 @@ constexpr Defaults kDefaults[] = {
     {1e-4, 0.9, 0.99, 0}, {1e-3, 0.9, 0.999, 1e-8}, {0.1, 0.9, 0, 0}, {1e-3, 0.9, 0.999, 1e-8}};
 
 // Of the method `muon`.
-constexpr const char* kMuonOptions[] = {"not_matrices", "fused"};
+constexpr const char* kMuonOptions[] = {"not_matrices", "split"};
 
 std::unique_ptr<rules::Rule> make_muon(const MethodContext& ctx, StateTable& state) {
   MethodContext own{ctx.layout, ctx.world, {{}, ctx.options.method()},

@@ -3,48 +3,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "methods/matrices.h"
 #include "methods/method.h"
 #include "rules/orthogonalise.h"
 
 namespace pride::methods {
 
-// A tensor as a matrix: its first dimension, and all others as one.
-struct Matrix {
-  std::size_t tensor = 0, rows = 0, cols = 0;
-
-  std::size_t shorter() const noexcept { return rows < cols ? rows : cols; }
-  std::size_t longer() const noexcept { return rows < cols ? cols : rows; }
-};
-
-// Tensors with two dimensions or more that have several rows and columns as matrices. AsMatrix
-// decides; by name: those whose names hold none of the words (for embeddings and output layers).
-// `words`: separated by commas; "=name" is a whole name, "none" is no word. Throws InvalidArgument,
-// which begins with `method`, if such a tensor is AsMatrix::kUnnamed.
-std::vector<Matrix> matrices_of(const std::string& method, const Layout& layout,
-                                const std::string& words);
-
-// Throws InvalidArgument if a word of the option is not a default one and names no tensor.
-// `layout`: of the whole model.
-void check_words(const std::string& method, const OptionMap& options, const Layout& layout);
-
-// "dlion-muon: matrices: blocks.*.proj.weight (2); in three: ...; no matrices: ..."
-std::string text_of(const std::string& method, const Layout& layout,
-                    std::span<const MatrixForm> forms);
-
-// The matrices that are orthogonalised. If it is `fused` (query, key and value, by name) and its
-// longer side is three times the shorter, it is cut in three. Else it is one.
-std::vector<rules::MatrixSpan> spans_of(const Matrix& matrix, bool fused, std::span<float> values);
-
 class OrthogonalBlend {
  public:
-  // Reads options `iterations`, `every`, `not_matrices`, `fused`, `matrix_scale`. options() has
+  // Reads options `iterations`, `every`, `not_matrices`, `split`, `matrix_scale`. options() has
   // them, with the method's default of the last. With every > 1 adds a buffer "factor" of `kind`.
   OrthogonalBlend(const MethodContext& ctx, StateTable& state, StateKind kind);
   static std::vector<MethodOption> options(const std::string& matrix_scale);
@@ -78,7 +51,6 @@ class OrthogonalBlend {
   struct Held {
     Matrix matrix;
     std::size_t offset = 0;  // the tensor's first flat coordinate
-    bool fused = false;
     float scale = 1;
     FlatBuffer u = {};               // (rows, cols)
     std::size_t n_released = 0;      // of u
@@ -96,7 +68,7 @@ class OrthogonalBlend {
   int iterations_;
   rules::Orthogonaliser orthogonaliser_;
   std::int64_t every_;
-  FlatBuffer* factors_ = nullptr;  // of each part of a matrix, from the tensor's start on
+  FlatBuffer* factors_ = nullptr;  // of each block of a matrix, from the tensor's start on
   std::vector<std::unique_ptr<Held>> of_tensor_;  // null: no matrix
   std::shared_ptr<std::uint32_t[]> faults_;       // by tensor
   std::vector<char> blended_;                     // by tensor, in this step

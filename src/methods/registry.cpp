@@ -235,7 +235,7 @@ Matrices matrices_of(std::string_view name, const Layout& layout, const OptionMa
   Matrices made{.forms = make_method(name, {layout, 1, all})->facts().matrices, .text = {}};
   if (made.forms.empty()) return made;
   methods::check_words(method, all, layout);
-  made.text = methods::text_of(method, layout, made.forms);
+  made.text = methods::text_of(method, layout, all);
   return made;
 }
 

@@ -1,6 +1,7 @@
 // Save and load of a replica's state.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <sstream>
 #include <string_view>
@@ -23,14 +24,16 @@ std::string hex(std::uint64_t v) {
   return text.str();
 }
 
-// "tie=hash": a method's options in the order of their names, without options that change no
-// result.
+// "route=auto tie=hash": a method's options in the order of their names, without options that
+// change no result. Spaces separate them, so lists of words lose theirs.
 std::string text_of(const std::map<std::string, std::string>& options, const MethodInfo& info) {
   std::string text;
   for (const auto& [name, value] : options) {
     const auto known = std::ranges::find(info.options, name, &MethodOption::name);
     if (known != info.options.end() && known->wire_only) continue;
-    text += concat(text.empty() ? "" : " ", name, "=", value);
+    std::string whole = value;
+    std::erase_if(whole, [](unsigned char letter) { return std::isspace(letter) != 0; });
+    text += concat(text.empty() ? "" : " ", name, "=", whole);
   }
   return text;
 }

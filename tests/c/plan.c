@@ -126,11 +126,11 @@ static void test_matrices(void) {
   CHECK(text[0] == 0 && forms[0] == -1);
   options.method = "dlion-muon";
   if (pride_method_matrices(&options, layout, NULL, &text) == PRIDE_OK) {
-    CHECK_TEXT(text, "matrices: out; cut in three: qkv; no matrices: wte and 0");
+    CHECK_TEXT(text, "matrices: out; split: qkv (3 blocks); no matrices: wte and 0");
     CHECK_OK(pride_layout_set_matrices(
         layout, (const int32_t[]){PRIDE_MATRIX, PRIDE_BY_NAME, PRIDE_NO_MATRIX}, 3));
     CHECK_OK(pride_method_matrices(&options, layout, forms, &text));
-    CHECK(forms[0] == PRIDE_FORM_WHOLE && forms[1] == PRIDE_FORM_IN_THREE &&
+    CHECK(forms[0] == PRIDE_FORM_WHOLE && forms[1] == PRIDE_FORM_SPLIT &&
           forms[2] == PRIDE_FORM_NONE);
     CHECK_OK(pride_layout_set_matrices(layout, (const int32_t[]){0, 0, PRIDE_UNNAMED}, 3));
     CHECK_FAILS(PRIDE_INVALID, "tensors without a name: out",

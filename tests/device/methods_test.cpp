@@ -233,7 +233,9 @@ std::vector<std::string> variants() {
                          "dlion-vote:momentum_dtype=bfloat16",
                          "lion:momentum_dtype=bfloat16"});
   if (rules::has_blas())
-    all.insert(all.end(), {"local-vote:local=muon", "local-muon:h=2", "turn-muon:turns=2"});
+    all.insert(all.end(), {"local-vote:local=muon", "local-muon:h=2", "turn-muon:turns=2",
+                           "dlion-muon:split=w2=12*5+5", "muon:split=w1=2*32+1",
+                           "local-vote:local=muon,split=w1=10+21"});
   return all;
 }
 

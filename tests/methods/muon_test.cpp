@@ -47,24 +47,6 @@ class MuonTest : public ::testing::Test {
   }
 };
 
-TEST_F(MuonTest, QueryKeyAndValueAreThreeMatrices) {
-  std::vector<float> values(12 * 4);
-  const auto tall = methods::spans_of({0, 12, 4}, true, values);
-  const auto wide = methods::spans_of({0, 4, 12}, true, values);
-  ASSERT_EQ(tall.size(), 3u);
-  ASSERT_EQ(wide.size(), 3u);
-  for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(tall[i].data, &values[16 * i]);
-    EXPECT_EQ(wide[i].data, &values[4 * i]);
-    EXPECT_EQ(tall[i].stride, 4u);
-    EXPECT_EQ(wide[i].stride, 12u);
-    EXPECT_EQ(tall[i].rows * tall[i].cols, 16u);
-    EXPECT_EQ(wide[i].rows * wide[i].cols, 16u);
-  }
-  EXPECT_EQ(methods::spans_of({0, 12, 4}, false, values).size(), 1u);
-  EXPECT_EQ(methods::spans_of({0, 8, 6}, true, values).size(), 1u);
-}
-
 TEST_F(MuonTest, ADirectionIsFreedWithItsLastPiece) {
   const Layout layout({{"w", {8, 16}}});
   OptionMap options;
@@ -84,15 +66,18 @@ TEST_F(MuonTest, ADirectionIsFreedWithItsLastPiece) {
 }
 
 TEST_F(MuonTest, MatricesAreChosenByShapeAndName) {
-  std::vector<std::size_t> found;
-  for (const auto& m : methods::matrices_of("muon", Layout(kTensors), "wte,head")) {
-    found.push_back(m.tensor);
-  }
-  EXPECT_EQ(found, kMatrices);
-  EXPECT_EQ(methods::matrices_of("muon", Layout(kTensors), " wte, head , ").size(),
-            kMatrices.size());
-  EXPECT_EQ(methods::matrices_of("muon", Layout(kTensors), "").size(), kMatrices.size() + 2);
-  EXPECT_EQ(methods::matrices_of("muon", Layout(kTensors), "w,head,conv").size(), 0u);
+  const auto found = [](const std::string& words) {
+    std::vector<std::size_t> tensors;
+    const OptionMap options = {{"not_matrices", words}, {"split", "none"}};
+    for (const auto& m : methods::matrices_of("muon", Layout(kTensors), options)) {
+      tensors.push_back(m.tensor);
+    }
+    return tensors;
+  };
+  EXPECT_EQ(found("wte,head"), kMatrices);
+  EXPECT_EQ(found(" wte, head , "), kMatrices);
+  EXPECT_EQ(found("").size(), kMatrices.size() + 2);
+  EXPECT_EQ(found("w,head,conv").size(), 0u);
 }
 
 // One step of all ranks by the oracle: x moves by lr against the majority of the ranks' signs, here
@@ -239,45 +224,6 @@ TEST_F(MuonTest, AKeptFactorIsUsedAndSaved) {
       EXPECT_EQ(param_hash(layout, x.span()), kept[0].hash) << method;
     });
   }
-}
-
-// Query, key and value of both orientations vote as the three matrices apart do, each by a kept
-// factor of its own if factors are kept.
-void expect_a_fused_matrix_votes_as_its_parts(const std::string& every) {
-  const auto value = [](std::int64_t step, std::size_t part, std::size_t i) {
-    return gradient(5, step, part, i);
-  };
-  const auto steps_of = [&](const Layout& layout, const auto& grad) {
-    testing::Training run{.world = 1, .steps = 4};
-    run.options = {.method = "dlion-muon", .options = {{"every", every}}, .groups = {{.lr = 1.0}}};
-    run.grad = [&](int, std::int64_t step, std::size_t t, std::size_t i) {
-      return grad(step, t, i);
-    };
-    std::vector<float> x = testing::train(layout, run)[0].params;
-    FlatBuffer start(layout.flat_size());
-    testing::fill(layout, start, initial);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::round(x[i] - start.span()[i]);
-    return x;
-  };
-  const auto apart = steps_of(Layout({{"q", {8, 8}}, {"k", {8, 8}}, {"v", {8, 8}}}), value);
-  const auto tall = steps_of(
-      Layout({{"attn.qkv", {24, 8}}}),
-      [&](std::int64_t step, std::size_t, std::size_t i) { return value(step, i / 64, i % 64); });
-  const auto wide = steps_of(Layout({{"attn.c_attn", {8, 24}}}),
-                             [&](std::int64_t step, std::size_t, std::size_t i) {
-                               return value(step, i % 24 / 8, i / 24 * 8 + i % 8);
-                             });
-  for (std::size_t part = 0; part < 3; ++part) {
-    for (std::size_t i = 0; i < 64; ++i) {
-      const float want = apart[64 * part + i];
-      EXPECT_EQ(tall[64 * part + i], want) << every << ": " << part << ", " << i;
-      EXPECT_EQ(wide[i / 8 * 24 + 8 * part + i % 8], want) << every << ": " << part << ", " << i;
-    }
-  }
-}
-
-TEST_F(MuonTest, AFusedMatrixVotesAsItsThreeParts) {
-  for (const char* every : {"1", "2"}) expect_a_fused_matrix_votes_as_its_parts(every);
 }
 
 TEST_F(MuonTest, OperationsAreThoseOfItsMatrices) {

@@ -6,6 +6,7 @@
 
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "rules/orthogonalise.h"
 #include "support/texts.h"
 #include "support/training.h"
 
@@ -109,6 +110,21 @@ TEST(OptimizerState, OptionsThatAStateIsOlderThanMustHaveTheirDefaults) {
     options.erase(options.find(" tie=hash"), 9);
     EXPECT_NO_THROW(optimizer.load(state));
     EXPECT_THROW(other.load(state), InvalidArgument);
+  });
+}
+
+// Lists of words may have spaces; the options of a state are separated by them.
+TEST(OptimizerState, OptionsWithSpacesAreThoseWithout) {
+  if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
+  run_world(1, [](Communicator& comm) {
+    const auto made = [&](const std::string& split) {
+      return Optimizer(comm, kLayout, {.method = "muon", .options = {{"split", split}}});
+    };
+    const StateDict state = made("qkv, =w=30*1, =b=4").save();
+    EXPECT_NO_THROW(made("qkv,=w=30*1,=b=4").load(state));
+    for (const char* other : {"qkv, =w=7*1, =b=4", "qkv,=w=7*1,=b=4", "qkv, =w=30*1"}) {
+      EXPECT_THROW(made(other).load(state), InvalidArgument) << other;
+    }
   });
 }
 

@@ -125,7 +125,7 @@ inline std::uint64_t held_with_tensors(Optimizer& optimizer) {
 // The text as a part of a test's name.
 inline std::string test_name(std::string text) {
   for (char& ch : text)
-    ch = std::string_view("-:=.,").find(ch) != std::string_view::npos ? '_' : ch;
+    ch = std::string_view("-:=.,+*").find(ch) != std::string_view::npos ? '_' : ch;
   return text;
 }
 

@@ -52,10 +52,10 @@ PRIDE_API int pride_method_operations(const pride_options* options, const pride_
 
 /* What options->method makes of each tensor of a whole model's layout: forms[i], of as many as the
  * layout has tensors (NULL: none are written), and a line for a log. "": the method orthogonalises
- * nothing, and writes no forms. PRIDE_INVALID if a tensor is PRIDE_UNNAMED, or if no name holds a
- * word of the options not_matrices and fused. The text is valid until the thread's next call of
- * this function. Since PRIDE_C_VERSION 10. */
-enum { PRIDE_FORM_NONE = 0, PRIDE_FORM_WHOLE = 1, PRIDE_FORM_IN_THREE = 2 };
+ * nothing, and writes no forms. PRIDE_INVALID if a tensor is PRIDE_UNNAMED, if no name holds a word
+ * of the options not_matrices and split, or if sizes of split do not fit a tensor. The text is
+ * valid until the thread's next call of this function. Since PRIDE_C_VERSION 10. */
+enum { PRIDE_FORM_NONE = 0, PRIDE_FORM_WHOLE = 1, PRIDE_FORM_SPLIT = 2 };
 PRIDE_API int pride_method_matrices(const pride_options* options, const pride_layout* layout,
                                     int32_t* forms, const char** text);
 
