@@ -34,7 +34,8 @@ class Optimizer(Stepping):
             method. Weight decay is decoupled; it also changes a parameter that no rank has used in
             a step, except with ``requires_grad=False``. ``betas`` has as many values as the method
             has.
-        method: a name of :func:`pride.methods`, e.g. ``"dlion-vote"``.
+        method: a name of :func:`pride.methods`, e.g. ``"dlion-vote"``; of groups without a method of
+            their own. It may be left out if there are none.
         options: the method's own options, e.g. ``{"tie": "zero"}``.
         process_group: default: torch's default group; or a group; or :func:`pride.mpi`.
         maximize: maximize the loss.
@@ -83,7 +84,7 @@ class Optimizer(Stepping):
     @without_frames
     def __init__(self, params: Iterable, lr: Optional[float] = None,
                  betas: Union[float, Tuple[float, ...], None] = None, eps: Optional[float] = None,
-                 weight_decay: Optional[float] = None, *, method: str,
+                 weight_decay: Optional[float] = None, *, method: Optional[str] = None,
                  options: Optional[Dict[str, Any]] = None, process_group: Any = None,
                  maximize: bool = False, foreach: Optional[bool] = None,
                  fused: Optional[bool] = None, capturable: bool = False,

@@ -84,9 +84,9 @@ class RunWorker(Stepping):
     @without_frames
     def __init__(self, params: Iterable, lr: Optional[float] = None,
                  betas: Union[float, Tuple[float, ...], None] = None, eps: Optional[float] = None,
-                 weight_decay: Optional[float] = None, *, method: str, coordinator: str,
-                 certificates: Union[str, os.PathLike, None] = None, name: Optional[str] = None,
-                 secret: Union[str, os.PathLike, None] = None,
+                 weight_decay: Optional[float] = None, *, method: Optional[str] = None,
+                 coordinator: str, certificates: Union[str, os.PathLike, None] = None,
+                 name: Optional[str] = None, secret: Union[str, os.PathLike, None] = None,
                  options: Optional[Dict[str, Any]] = None, maximize: bool = False,
                  bucket_size: Optional[int] = None, seed: int = 0, vote_weight: int = 1,
                  on_non_finite: str = "raise",

@@ -145,7 +145,7 @@ def test_mappings_and_sequences_of_other_types_are_read():
 
 @pytest.mark.parametrize("name, values", [
     ("overlap", ["no", None, 2]), ("release_gradients", ["no"]), ("broadcast_parameters", ["False"]),
-    ("maximize", ["False", None]), ("options", ["tie=zero", 3]), ("method", [None, 3]),
+    ("maximize", ["False", None]), ("options", ["tie=zero", 3]), ("method", [3]),
     ("node_of_rank", [0, "00"]), ("betas", [0.5])])
 def test_other_arguments_are_refused_by_name(name, values):
     model = torch.nn.Linear(4, 2)
