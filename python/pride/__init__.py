@@ -13,9 +13,10 @@ from ._plan import DeviceRates, PlanRow, plan
 from ._world import mpi
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory
 from .gradients import clip_grad_norm_, join, local_gradients, mean_over_ranks
+from ._muon_groups import muon_groups
 from ._take_over import take_over
 from .lion import DistributedLion, Lion, LionCub
-from .methods import MethodInfo, method_info, methods, step_bytes
+from .methods import MethodInfo, beta_of_half_life, method_info, methods, step_bytes
 from .optimizer import Optimizer
 from .run_worker import RunWorker
 from .virtual_workers import VirtualWorkers
@@ -24,8 +25,9 @@ __version__ = _lib.pride_version().decode()
 __all__ = [
     "CommError", "DataError", "DeviceRates", "DistributedLion", "Error", "InvalidArgument", "Lion",
     "LionCub", "MethodInfo", "NonFiniteGradient", "Optimizer", "OutOfMemory", "PlanRow", "RunWorker",
-    "VirtualWorkers", "clip_grad_norm_", "device_report", "join", "local_gradients", "mean_over_ranks",
-    "method_info", "methods", "mpi", "plan", "step_bytes", "take_over",
+    "VirtualWorkers", "beta_of_half_life", "clip_grad_norm_", "device_report", "join",
+    "local_gradients", "mean_over_ranks", "method_info", "methods", "mpi", "muon_groups", "plan",
+    "step_bytes", "take_over",
 ]
 _LATER = ("accelerate", "checkpoint", "lightning", "transformers")  # imported when first used
 

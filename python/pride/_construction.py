@@ -46,10 +46,13 @@ class Constructed(torch.optim.Optimizer):
 
         def take():
             check_arguments(self._settings, options, {**flags, "broadcast_parameters": broadcast})
-            info = _groups.info_of(settings["method"], self._settings["options"])
+            groups = self._parameters.without_names(params)
+            if settings["method"] is None:
+                self._groups.begin_with_first(groups, (*rates, options))
+            info = _groups.info_of(self._settings["method"], self._settings["options"])
             given = _groups.rates_of(info, *rates)
             self._settings["betas"] = {key: given[key] for key in given if key == "betas"}
-            torch.optim.Optimizer.__init__(self, self._parameters.without_names(params), {
+            torch.optim.Optimizer.__init__(self, groups, {
                 "foreach": None, "fused": None, **given, **flags, "capturable": False,
                 "differentiable": False})
             if hasattr(params, "share"):  # groups of an optimizer that is taken over

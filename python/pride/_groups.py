@@ -95,6 +95,18 @@ class Groups:
     def parameters(self):
         return [p for group in self.every for p in group["params"]]
 
+    def begin_with_first(self, groups, values):
+        """Without a method of the optimizer torch's defaults are those of the first group's. values:
+        for groups without a method of their own."""
+        if not groups or not isinstance(groups[0], dict) or not has_own(groups[0]):
+            raise InvalidArgument("pride: method is missing: give method=, or each group a 'method'")
+        if any(value is not None for value in values):
+            raise InvalidArgument("pride: lr, betas, eps, weight_decay and options are of groups "
+                                  "without a method of their own: give method=, too, or the values "
+                                  "in the groups")
+        self.settings.update(method=groups[0]["method"], options=groups[0].get("options") or {},
+                             all_have_own=True)
+
     def method_of(self, group):
         """The group's method and that method's options."""
         if has_own(group):
@@ -126,6 +138,9 @@ class Groups:
         index, defaults = len(self.every), self._defaults
         if has_own(group):
             of_type(f"method of group {index}", group["method"], str)
+        elif self.settings.get("all_have_own"):
+            raise InvalidArgument(f"pride: group {index} has no 'method': without method= each group "
+                                  "needs its own")
         if group.get("options") is not None:
             of_type(f"options of group {index}", group["options"], collections.abc.Mapping)
         for key, value in self.defaults_of(group).items():

@@ -12,6 +12,7 @@ import torch
 from . import _library as library
 from .errors import InvalidArgument
 
+_WORDS = ("not_matrices", "fused")  # options of words, each of which must name a tensor
 _kinds = {}  # of parameters of known models, by id: a weak reference, and whether it is a matrix
 
 
@@ -42,8 +43,8 @@ class Matrices:
                 slot.as_matrix = _as_matrix(form > 0) if text else library.BY_NAME
                 if text:
                     chosen[id(slot.param)] = form > 0
-            texts += [text] if text else []
-        self._chosen, self.text = chosen, "; ".join(texts)
+            texts.append((method, options, text, every))
+        self._chosen, self.text = chosen, _line_of(texts)
 
     def _mark(self, slots, flags, options, is_named):
         """What is known of slots before their method decides."""
@@ -67,6 +68,24 @@ class Matrices:
 
     def unpickle(self, params, chosen):
         self._chosen = {id(p): kind for p, kind in zip(params, chosen) if kind is not None}
+
+
+def _line_of(sections):
+    """What is said at the start, of all sections if one has matrices. sections: (method, options,
+    libpride's text, slots)."""
+    known = next(((method, options) for method, options, text, _ in sections if text), None)
+    if known is None:
+        return ""
+    texts = [text or f"{method}: " + _names_in(slots, *known) for method, _, text, slots in sections]
+    return re.sub(r"(; no matrices: 0| and 0) of one dimension", "", "; ".join(texts))
+
+
+def _names_in(slots, method, options):
+    """The names of slots, as the text of a method with matrices has those that are none."""
+    options = {key: value for key, value in options.items() if key not in _WORDS}
+    layout = library.make_layout([
+        (slot.name, tuple(slot.param.shape), slot.group, library.NO_MATRIX) for slot in slots])
+    return library.matrices_of(method, options, layout)[1].partition("; no matrices: ")[2]
 
 
 def _as_matrix(kind):
@@ -104,6 +123,18 @@ def matrix_kinds(model: torch.nn.Module) -> Dict[str, Optional[bool]]:
             kinds.setdefault(id(module.weight), None if "embed" in path else True)
     kinds.update((id(weight), False) for weight in [*tables, *_outputs(model, linear, tables)])
     return {name: kinds.get(id(p)) for name, p in model.named_parameters()}
+
+
+def are_matrices(model, names, method, options):
+    """For each of model.parameters(), under these names, whether the method over all of them treats it
+    as a matrix."""
+    kinds = matrix_kinds(model).values() if "not_matrices" not in options else [None] * len(names)
+    forms, text = library.matrices_of(method, options, library.make_layout([
+        (name, tuple(p.shape), 0, library.BY_NAME if kind is None else _as_matrix(kind))
+        for name, p, kind in zip(names, model.parameters(), kinds)]))
+    if names and not text:
+        raise InvalidArgument(f"pride: {method} with these options orthogonalises no matrices")
+    return [form > 0 for form in forms]
 
 
 def _has_weight(module):

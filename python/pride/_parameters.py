@@ -53,7 +53,7 @@ class Parameters:
 
     def without_names(self, params):
         """The parameters or groups that a constructor takes; keeps the names of (name, parameter)
-        pairs."""
+        pairs, and those in "param_names", as torch 2.6 has them."""
         if isinstance(params, torch.Tensor):
             return params  # torch's own error
         if not isinstance(params, (set, frozenset)):
@@ -64,8 +64,17 @@ class Parameters:
                     if "params" not in group:
                         raise InvalidArgument(f"pride: group {g} has no 'params', only "
                                               f"{', '.join(map(repr, group)) or 'nothing'}")
-                return [{**group, "params": self._plain(group["params"])} for group in params]
+                return list(map(self._without_names, params))
         return self._plain(params)
+
+    def _without_names(self, group):
+        made = {**group, "params": self._plain(group["params"])}
+        names = made.pop("param_names", None)
+        if names is not None and len(names) != len(made["params"]):
+            raise InvalidArgument(f"pride: a group has {len(made['params'])} parameters and "
+                                  f"{len(names)} 'param_names'")
+        self.names.update((id(p), str(name)) for p, name in zip(made["params"], names or ()))
+        return made
 
     def _plain(self, entries):
         if isinstance(entries, (set, frozenset)):

@@ -1,4 +1,4 @@
-"""The methods of this build and the bytes of their steps."""
+"""The methods of this build, the bytes of their steps, and betas by their half-life."""
 # SPDX-License-Identifier: Apache-2.0
 import collections.abc
 import ctypes as c
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _library as library
-from .errors import InvalidArgument, of_type, whole
+from .errors import InvalidArgument, number, of_type, whole
 
 
 @dataclass(frozen=True)
@@ -93,3 +93,32 @@ def step_bytes(method: str, shapes: Union[int, Sequence[Sequence[int]]], world: 
     library.call("pride_method_mean_cost", c.byref(made), layout, world, -1, step,
                  weights, c.byref(cost))
     return cost.bytes_up + cost.bytes_down
+
+
+def beta_of_half_life(half_life: float, per_step: float) -> float:
+    """The beta of an average in which a gradient's weight halves every ``half_life`` tokens:
+    ``0.5 ** (per_step / half_life)``.
+
+        betas = 0.9, pride.beta_of_half_life(50_000, per_step=workers * batch * length)
+
+    Marek et al. 2025 (arXiv:2507.07101) hold the half-life of Adam's second moment in tokens, so that
+    it does not change with the batch. What was measured here: docs/choosing.md.
+
+    Args:
+        half_life: in tokens, samples or bytes, above 0.
+        per_step: what all workers together read in one step, in the same unit, above 0.
+
+    Raises:
+        InvalidArgument: an argument is not a finite number above 0, or the beta is 0 or 1 in float32.
+    """
+    half_life, per_step = (number(f"beta_of_half_life: {name}", value, 0) for name, value in (
+        ("half_life", half_life), ("per_step", per_step)))
+    if not half_life or not per_step:
+        raise InvalidArgument(f"pride: beta_of_half_life: half_life = {half_life:g} and per_step = "
+                              f"{per_step:g} must be above 0")
+    beta = 0.5 ** (per_step / half_life)
+    if not 0 < c.c_float(beta).value < 1:
+        raise InvalidArgument(f"pride: beta_of_half_life: half_life = {half_life:g} is "
+                              f"{half_life / per_step:.3g} steps of {per_step:g}: float32 has no beta "
+                              "between 0 and 1 for it. Are both in one unit?")
+    return beta

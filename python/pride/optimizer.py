@@ -37,7 +37,8 @@ class Optimizer(Stepping):
             has.
         momentum: mu of the matrices of ``muon``'s rule. In place of ``betas`` of a method with one
             beta, or of votes on orthogonalised momenta: ``(mu^2, mu)``, which is Nesterov's.
-        method: a name of :func:`pride.methods`, e.g. ``"dlion-vote"``.
+        method: a name of :func:`pride.methods`, e.g. ``"dlion-vote"``; of groups without a method of
+            their own. It may be left out if there are none.
         options: the method's own options, e.g. ``{"tie": "zero"}``.
         process_group: default: torch's default group; or a group; or :func:`pride.mpi`.
         maximize: maximize the loss.
@@ -86,7 +87,7 @@ class Optimizer(Stepping):
     @without_frames
     def __init__(self, params: Iterable, lr: Optional[float] = None,
                  betas: Union[float, Tuple[float, ...], None] = None, eps: Optional[float] = None,
-                 weight_decay: Optional[float] = None, *, method: str,
+                 weight_decay: Optional[float] = None, *, method: Optional[str] = None,
                  options: Optional[Dict[str, Any]] = None, momentum: Optional[float] = None,
                  process_group: Any = None,
                  maximize: bool = False, foreach: Optional[bool] = None,

@@ -35,9 +35,9 @@ class VirtualWorkers(Replica):
     @without_frames
     def __init__(self, params: Iterable, lr: Optional[float] = None,
                  betas: Union[float, Tuple[float, ...], None] = None, eps: Optional[float] = None,
-                 weight_decay: Optional[float] = None, *, method: str, workers: int,
-                 options: Optional[Dict[str, Any]] = None, momentum: Optional[float] = None,
-                 maximize: bool = False,
+                 weight_decay: Optional[float] = None, *, method: Optional[str] = None,
+                 workers: int, options: Optional[Dict[str, Any]] = None,
+                 momentum: Optional[float] = None, maximize: bool = False,
                  bucket_size: Optional[int] = None, seed: int = 0, on_non_finite: str = "raise",
                  clip_global_norm: float = 0.0, node_of_rank: Optional[List[int]] = None,
                  run_on: str = "auto") -> None:

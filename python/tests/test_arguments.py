@@ -145,7 +145,7 @@ def test_mappings_and_sequences_of_other_types_are_read():
 
 @pytest.mark.parametrize("name, values", [
     ("overlap", ["no", None, 2]), ("release_gradients", ["no"]), ("broadcast_parameters", ["False"]),
-    ("maximize", ["False", None]), ("options", ["tie=zero", 3]), ("method", [None, 3]),
+    ("maximize", ["False", None]), ("options", ["tie=zero", 3]), ("method", [3]),
     ("node_of_rank", [0, "00"]), ("betas", [0.5])])
 def test_other_arguments_are_refused_by_name(name, values):
     model = torch.nn.Linear(4, 2)
@@ -233,3 +233,24 @@ def traffic_of_a_step():
     assert optimizer.traffic()["last_step"] == {}
     models.train(model, optimizer, 1)
     return optimizer.traffic()
+
+
+def test_a_beta_halves_after_its_half_life():
+    assert pride.beta_of_half_life(4096, 4096) == 0.5
+    for beta, steps in ((0.99, 68.97), (0.95, 13.513), (0.9, 6.579)):
+        assert abs(pride.beta_of_half_life(steps * 4096, 4096) - beta) < 1e-5
+    x, beta = 1.0, pride.beta_of_half_life(1e7, 5e5)
+    for _ in range(20):  # 1e7 tokens
+        x = beta * x
+    assert abs(x - 0.5) < 1e-12
+
+
+@pytest.mark.parametrize("half_life, per_step, text", [
+    (0, 1, "half_life = 0 and per_step = 1 must be above 0"), (1, 0, "must be above 0"),
+    (-1, 1, "half_life = -1, must be a finite number"), (1, float("nan"), "per_step = nan, must be"),
+    ("1e6", 1, "half_life = '1e6', must be a finite number"), (float("inf"), 1, "half_life = inf"),
+    (1e9, 1, r"half_life = 1e\+09 is 1e\+09 steps of 1: float32 has no beta between 0 and 1"),
+    (1, 1e6, "half_life = 1 is 1e-06 steps of 1e\\+06")])
+def test_a_half_life_without_a_beta_is_refused(half_life, per_step, text):
+    with pytest.raises(pride.InvalidArgument, match=text):
+        pride.beta_of_half_life(half_life, per_step)

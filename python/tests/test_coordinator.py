@@ -15,6 +15,7 @@ import torch
 
 import models
 import pride
+import test_matrices
 from pride import _library as library
 from processes import context
 
@@ -337,4 +338,28 @@ def test_a_run_has_sections(coordinator):
         worker_of([{"params": [other.weight]}, {"params": [other.bias], "lr": 1e-2}], lr=1e-2,
                               coordinator=coordinator, timeout=20)
     for each in (one, two, *own):
+        each.close()
+
+
+@needs_program
+@test_matrices.pytestmark
+def test_a_run_has_muons_groups(coordinator):
+    def groups_of(model, **matrices):
+        return pride.muon_groups(model, matrices=matrices, rest=dict(lr=1e-2))
+
+    def worker(model, **matrices):
+        return pride.RunWorker(groups_of(model, **matrices), coordinator=coordinator, timeout=60)
+
+    model, alone, late = (test_matrices.model_of() for _ in range(3))
+    optimizers = [worker(model), pride.Optimizer(groups_of(alone))]
+    for each, optimizer in zip((model, alone), optimizers):
+        test_matrices.steps(each, optimizer)
+    assert models.bits(model.parameters()) == models.bits(alone.parameters())
+    assert [each["method"] for each in optimizers[0].traffic()["sections"]] == ["dlion-muon", "adamw"]
+    optimizers.append(worker(late))
+    assert models.bits(late.parameters()) == models.bits(model.parameters())
+    for method in ("dlion-muon-avg", "muon"):
+        with pytest.raises(pride.Error, match=f"the run has dlion-muon, this worker {method}"):
+            worker(test_matrices.model_of(), method=method)
+    for each in optimizers:
         each.close()

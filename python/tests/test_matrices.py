@@ -116,11 +116,15 @@ def made(params, method="dlion-muon", options=None, **more):
     return optimizer, printed.getvalue()
 
 
-def stepped(model, optimizer):
+def steps(model, optimizer):
     for step in range(2):
         optimizer.zero_grad()
         model(step).backward()
         optimizer.step()
+
+
+def stepped(model, optimizer):
+    steps(model, optimizer)
     optimizer.close()
     return models.bits(model.parameters())
 

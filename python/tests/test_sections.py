@@ -136,6 +136,27 @@ def test_what_a_group_does_not_give_is_its_methods_default():
     optimizer.close()
 
 
+def test_the_optimizers_method_may_be_left_out_if_each_group_has_its_own():
+    groups = [{"params": [parameter(i, 5)], "method": method} for i, method in enumerate(("lion", "adamw"))]
+    for door in (pride.Optimizer, functools.partial(pride.VirtualWorkers, workers=2)):
+        optimizer = door(groups)
+        assert [group["lr"] for group in optimizer.param_groups] == [
+            pride.method_info(group["method"]).lr for group in groups]
+        lr_scheduler.OneCycleLR(optimizer, 0.5, 8)  # both have betas
+        with pytest.raises(pride.InvalidArgument, match="group 2 has no 'method': without method= each"):
+            optimizer.add_param_group({"params": [parameter(2, 3)]})
+        optimizer.add_param_group({"params": [parameter(2, 3)], "method": "signsgd-ef"})
+        optimizer.close()
+    for params, more, text in (
+            ([parameter(0, 5)], {}, "method is missing: give method=, or each group a 'method'"),
+            ([*groups, {"params": [parameter(2, 3)]}], {}, "group 2 has no 'method'"),
+            ([{"params": [parameter(2, 3)]}, *groups], {}, "method is missing"),
+            (groups, dict(lr=0.5), "lr, .* are of groups without a method of their own: give method="),
+            (groups, dict(options={"tie": "zero"}), "options are of groups without a method")):
+        with pytest.raises(pride.InvalidArgument, match=text):
+            pride.Optimizer(params, **more)
+
+
 def test_a_cycled_momentum_is_refused_if_a_group_has_none():
     _, optimizer = pair_of(method="signsgd-ef")
     with pytest.raises(ValueError, match="must support momentum"):

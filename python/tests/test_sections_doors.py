@@ -321,16 +321,16 @@ def test_the_log_compares_votes_of_sections_that_vote():
 
 
 @pytest.mark.skipif("AdamW and Muon's vote" not in PAIRS, reason="this build has no CBLAS")
-def test_a_line_has_the_matrices_of_the_sections_that_have_some():
+def test_a_line_has_all_sections_if_one_has_matrices():
     params = [parameter(i, 4, 4) for i in range(3)]
     with contextlib.redirect_stderr(io.StringIO()) as printed:
         optimizer = pride.Optimizer([{"params": [("a", params[0])], "method": "dlion-muon"},
                                      {"params": [params[1]]},
                                      {"params": [params[2]], "method": "muon", "matrix": False}],
                                     method="adamw")
-    first, second = printed.getvalue().rsplit("; muon: ", 1)
-    assert first.startswith("pride: dlion-muon: matrices: a; ")
-    assert second.startswith("matrices: none; no matrices: group 2 parameter 0 ")
+    assert printed.getvalue() == (
+        "pride: dlion-muon: matrices: a. If 'a' makes the model's output, exclude it: it is a matrix by its "
+        "name alone; adamw: group 1 parameter 0; muon: matrices: none; no matrices: group 2 parameter 0\n")
     optimizer.close()
 
 
