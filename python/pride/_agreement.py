@@ -61,14 +61,12 @@ class Agreement:
     def compare(self, row, amp=None, checked=False, unused=(), values=()):
         """Compares the ranks' rows of a step; False if all ranks skip it."""
         with row:
-            rows = self._ranks.rows(row)
-            more = ", the GradScaler's scale" if self._ranks.nodes else ""
-            self._ranks.same(rows, 0, f"hyper-parameters (lr, betas, eps, weight_decay, momentum, maximize{more})")
-            self._ranks.same(rows, 4, "set of parameters with requires_grad=False")
-            return self.evaluate(rows, amp, checked, unused, values)
+            return self.evaluate(self._ranks.rows(row), amp, checked, unused, values)
 
     def evaluate(self, rows, amp, checked, unused, values):
         """Evaluates all ranks' rows of a step; False if they skip it."""
+        self._groups.check_equal(rows, 0, self._groups.sent, self._parameters.factor)
+        self._ranks.same(rows, 4, "set of parameters with requires_grad=False")
         if len(working(rows)) < len(rows):
             self._follow(working(rows)[0])
         self._check_scalers(rows)

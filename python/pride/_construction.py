@@ -126,9 +126,13 @@ class Constructed(torch.optim.Optimizer):
             *(digest(repr(s[k]).encode()) for k in (*compared, "vote_weight")),
             ranks.nodes.digest_of(s["seed"], self._groups.methods()) if ranks.nodes else 0,
             s["bucket_size"] or 0,
-            made["bucket_size"]])
+            made["bucket_size"],
+            digest(repr(self._groups.methods()).encode()),
+            digest(b"".join(map(bytes, made["values"])))])
         for column, name in enumerate(compared):
             ranks.same(rows, column, f"argument '{name}'")
+        if not ranks.others(rows, 8):  # otherwise libpride names the methods
+            self._groups.check_equal(rows, 9, list(map(bytes, made["values"])))
         given = [row[8] for row in rows]  # a value wins over the defaults of other ranks
         ranks.same(rows, len(compared) + 2, "argument 'bucket_size'", lambda rank: given[rank] > 0)
         parameters.bucket_size = max(given) or max(row[9] for row in rows)

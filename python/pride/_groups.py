@@ -10,6 +10,8 @@ import weakref
 
 from . import _library as library
 from . import _units
+from ._ranks import working
+from ._world import listed
 from .errors import InvalidArgument, flag, number, of_type
 from .methods import method_info
 from ._units import MOMENTUM
@@ -222,6 +224,37 @@ class Groups:
         for g, values in enumerate(self.of_all()):
             if bytes(values) != self.sent[g]:
                 self._set(handle, g, values)
+
+    def check_equal(self, rows, column, values, factor=1.0):
+        """Raises InvalidArgument if the column differs between ranks, with the first value that does.
+        values: of this rank's groups, as bytes; factor: on gradients."""
+        if not self._ranks.others(rows, column):
+            return
+        every = self._ranks.world.exchange(b"".join(values) + bytes(c.c_double(factor)))
+        for pairs in zip(*(self._named(every[r], len(values)) for r in working(rows) if every)):
+            ranks = {}
+            for r, pair in zip(working(rows), pairs):
+                ranks.setdefault(repr(pair[1]), []).append(r)
+            if len(ranks) > 1:
+                (value, some), (other, those) = list(ranks.items())[:2]
+                raise InvalidArgument(
+                    f"pride: {pairs[0][0]} is {value} on rank(s) {listed(some)} and {other} on rank(s) "
+                    f"{listed(those)}: it must be equal on all ranks")
+        self._ranks.same(rows, column, "hyper-parameters (lr, betas, eps, weight_decay, maximize)")
+
+    def _named(self, values, n):
+        """(name, value) of all values of n groups, and of the factor."""
+        size = c.sizeof(library.Group)
+        for g in range(n):
+            group = library.Group.from_buffer_copy(values, g * size)
+            for name, kind in library.Group._fields_:
+                if kind is c.c_double:
+                    factor = {"lr": _units.LR, "weight_decay": _units.DECAY}.get(name)
+                    times = f" (times '{factor}')" if factor in self.every[g] else ""
+                    yield f"{name} of group {g}{times}", getattr(group, name)
+        factor = c.c_double.from_buffer_copy(values, n * size).value
+        yield "maximize", factor < 0
+        yield "the factor on gradients (1 / the GradScaler's scale)", abs(factor)
 
     def adopt(self, handle, sent):
         """Takes another rank's `sent`."""

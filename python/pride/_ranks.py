@@ -156,13 +156,13 @@ class Ranks:
     def same(self, rows, column, what, among=lambda _: 0):
         """Raises InvalidArgument if a value differs between ranks with equal `among(rank)`. Ranks
         at the end of pride.join() are not compared."""
-        others = self._others(rows, column, among)
+        others = self.others(rows, column, among)
         if others:
             first = min(first for _, first in others)
             those = listed(r for r, other in others if other == first)
             raise InvalidArgument(f"pride: the {what} of rank(s) {those} and of rank {first} differ")
 
-    def _others(self, rows, column, among):
+    def others(self, rows, column, among=lambda _: 0):
         """Pairs: a rank, and the first rank of its `among`, if their values differ."""
         first = {}
         for r in working(rows):

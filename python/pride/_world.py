@@ -20,6 +20,7 @@ from .errors import CommError, Error, InvalidArgument, duration
 
 _STORE_GONE = "the store of the process group is gone, and with it the process that held it"
 _USUAL = datetime.timedelta(seconds=300)  # where no process group has a time-out
+_PATIENCE_S = 5.0  # for what only makes an error clearer
 _serials = collections.Counter()  # number of worlds made over the same ranks
 
 
@@ -58,6 +59,10 @@ class _NativeWorld:
         every = (type(mine) * self.size)()
         self.call("pride_comm_all_gather", self.handle, c.byref(mine), c.sizeof(mine), every)
         return lambda keeps_interrupt=False: list(every)
+
+    def exchange(self, mine):
+        """Every rank's bytes, as many on each. Ranks call it once they have found that they differ."""
+        return list(map(bytes, self.all_gather((c.c_uint8 * len(mine)).from_buffer_copy(mine))()))
 
     def fail(self, reason):
         library.lib.pride_comm_fail(self.handle, reason.encode())
@@ -139,7 +144,7 @@ class World(_NativeWorld):
         self._reason = None
         self._lock = threading.Lock()
         self._watch_until = 0.0
-        self._watching = False
+        self._watching, self._n_exchanges = False, 0
         try:
             self._wait_for_all()
             self._lane = Lane(self, list(range(self.size)), "lane")
@@ -188,6 +193,23 @@ class World(_NativeWorld):
             if is_interrupt(problem):
                 raise
             raise CommError(f"agreement: rank {self.rank} of {self.size}: {text}") from None
+
+    def exchange(self, mine):
+        """As _NativeWorld's, over the store: frames may have failed the world already. None: too late."""
+        self._n_exchanges += 1
+        key = f"exchange/{self._n_exchanges}"
+
+        def read(store):
+            store.set(f"{key}/{self.rank}", mine.hex())
+            n, until = store.add(key, 1), time.monotonic() + _PATIENCE_S
+            while n < self.size and time.monotonic() < until:
+                time.sleep(0.02)
+                n = store.add(key, 0)
+            keys = [f"{key}/{r}" for r in range(self.size)] if n == self.size else ()
+            return [bytes.fromhex(store.get(each).decode()) for each in keys] or None
+
+        with contextlib.suppress(CommError):
+            return self.ask(read, 2 * _PATIENCE_S)
 
     # --- Failure: one key in the store, which waiting ranks poll. ---------------------------------
 
