@@ -16,30 +16,35 @@ HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
 void signs(const std::uint64_t* bits, Step step, std::span<float> x) {
-  for_each_vector(x.size(), {x.data()}, [=](auto d, std::size_t i) HWY_ATTR {
-    const auto positive = mask_at(d, bits, i);
-    const auto kept = decayed_by_signs(d, hn::LoadU(d, x.data() + i), step.decay, positive);
-    const auto change = hn::IfThenElse(positive, hn::Set(d, step.lr), hn::Set(d, -step.lr));
-    hn::StoreU(hn::Sub(kept, change), d, x.data() + i);
+  with_decay(step.decay, [=](auto decay) HWY_ATTR {
+    for_each_vector(x.size(), {x.data()}, [=](auto d, std::size_t i) HWY_ATTR {
+      const auto change = signed_value(d, bits, i, step.lr);
+      const auto kept = decayed(d, hn::LoadU(d, x.data() + i), decay, change);
+      hn::StoreU(hn::Sub(kept, change), d, x.data() + i);
+    });
   });
 }
 
 void ternary(const std::uint64_t* positive, const std::uint64_t* nonzero, Step step,
              std::span<float> x) {
-  for_each_vector(x.size(), {x.data()}, [=](auto d, std::size_t i) HWY_ATTR {
-    const auto change =
-        hn::IfThenElseZero(mask_at(d, nonzero, i), signed_value(d, positive, i, step.lr));
-    const auto kept = decayed(d, hn::LoadU(d, x.data() + i), step.decay, change);
-    hn::StoreU(hn::Sub(kept, change), d, x.data() + i);
+  with_decay(step.decay, [=](auto decay) HWY_ATTR {
+    for_each_vector(x.size(), {x.data()}, [=](auto d, std::size_t i) HWY_ATTR {
+      const auto sign = signed_value(d, positive, i, step.lr);
+      const auto change = hn::IfThenElseZero(mask_at(d, nonzero, i), sign);
+      const auto kept = decayed(d, hn::LoadU(d, x.data() + i), decay, change);
+      hn::StoreU(hn::Sub(kept, change), d, x.data() + i);
+    });
   });
 }
 
 void counts(const std::uint64_t* planes, std::size_t n_planes, std::size_t stride, int present,
             float world, Step step, std::span<float> x) {
-  for_each_vector(x.size(), {x.data()}, [=](auto d, std::size_t i) HWY_ATTR {
-    const auto sum = number_at(d, planes, n_planes, stride, i, 2, -present);
-    const auto mean = hn::Div(sum, hn::Set(d, world));
-    hn::StoreU(stepped(d, x.data() + i, step, mean), d, x.data() + i);
+  with_decay(step.decay, [=](auto decay) HWY_ATTR {
+    for_each_vector(x.size(), {x.data()}, [=](auto d, std::size_t i) HWY_ATTR {
+      const auto sum = number_at(d, planes, n_planes, stride, i, 2, -present);
+      const auto mean = hn::Div(sum, hn::Set(d, world));
+      hn::StoreU(stepped(d, x.data() + i, decay, step.lr, mean), d, x.data() + i);
+    });
   });
 }
 

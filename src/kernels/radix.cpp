@@ -171,14 +171,16 @@ void apply_packed(std::span<const std::uint32_t> packed, Radix radix, std::size_
   const auto n = hn::Set(d, fworld);
   const auto vpresent = hn::Set(di, present);
   done = x.size() - x.size() % 64;
-  for_each_digits(packed.data(), radix, first_word, done / 64,
-                  [&](std::size_t k, std::size_t c, Digits counts) HWY_ATTR {
-                    float* at = x.data() + 64 * k + c;
-                    const auto count = hn::BitCast(di, counts);
-                    const auto sum = hn::Sub(hn::Add(count, count), vpresent);
-                    const auto mean = hn::Div(hn::ConvertTo(d, sum), n);
-                    hn::StoreU(stepped(d, at, step, mean), d, at);
-                  });
+  with_decay(step.decay, [&](auto decay) HWY_ATTR {
+    for_each_digits(packed.data(), radix, first_word, done / 64,
+                    [&](std::size_t k, std::size_t c, Digits counts) HWY_ATTR {
+                      float* at = x.data() + 64 * k + c;
+                      const auto count = hn::BitCast(di, counts);
+                      const auto sum = hn::Sub(hn::Add(count, count), vpresent);
+                      const auto mean = hn::Div(hn::ConvertTo(d, sum), n);
+                      hn::StoreU(stepped(d, at, decay, step.lr, mean), d, at);
+                    });
+  });
 #endif
   scalar::apply_packed_counts(packed.data(), radix, 64 * first_word + done, present, fworld, step,
                               x.subspan(done));

@@ -34,14 +34,16 @@ void adamw_step(const float* g, const AdamScalars& s, float* m, float* v, std::s
 }
 
 void lion_step(const float* g, const Blend& b, Step step, float* m, std::span<float> x) {
-  for_each_vector(x.size(), {g, m, x.data()}, [&](auto d, std::size_t i) HWY_ATTR {
-    const auto gi = hn::LoadU(d, g + i), mi = hn::LoadU(d, m + i), zero = hn::Zero(d);
-    const auto u = blend_of(d, mi, gi, b.beta1, b.one_minus_beta1);
-    const auto next = blend_of(d, mi, gi, b.beta2, b.one_minus_beta2);
-    const auto negative = hn::IfThenElseZero(hn::Lt(u, zero), hn::Set(d, -1.0f));
-    const auto sign = hn::IfThenElse(hn::Gt(u, zero), hn::Set(d, 1.0f), negative);
-    hn::StoreU(next, d, m + i);
-    hn::StoreU(stepped(d, x.data() + i, step, sign), d, x.data() + i);
+  with_decay(step.decay, [=](auto decay) HWY_ATTR {
+    for_each_vector(x.size(), {g, m, x.data()}, [=](auto d, std::size_t i) HWY_ATTR {
+      const auto gi = hn::LoadU(d, g + i), mi = hn::LoadU(d, m + i), zero = hn::Zero(d);
+      const auto u = blend_of(d, mi, gi, b.beta1, b.one_minus_beta1);
+      const auto next = blend_of(d, mi, gi, b.beta2, b.one_minus_beta2);
+      const auto negative = hn::IfThenElseZero(hn::Lt(u, zero), hn::Set(d, -1.0f));
+      const auto sign = hn::IfThenElse(hn::Gt(u, zero), hn::Set(d, 1.0f), negative);
+      hn::StoreU(next, d, m + i);
+      hn::StoreU(stepped(d, x.data() + i, decay, step.lr, sign), d, x.data() + i);
+    });
   });
 }
 
@@ -52,13 +54,13 @@ void momentum_step(const float* g, float momentum, bool nesterov, Step step, flo
     const auto next = hn::Add(hn::Mul(beta, hn::LoadU(d, m + i)), gi);
     hn::StoreU(next, d, m + i);
     const auto change = nesterov ? hn::Add(gi, hn::Mul(beta, next)) : next;
-    hn::StoreU(stepped(d, x.data() + i, step, change), d, x.data() + i);
+    hn::StoreU(stepped(d, x.data() + i, step.decay, step.lr, change), d, x.data() + i);
   });
 }
 
 void plain_step(const float* g, Step step, std::span<float> x) {
   for_each_vector(x.size(), {}, [=](auto d, std::size_t i) HWY_ATTR {
-    hn::StoreU(stepped(d, x.data() + i, step, hn::LoadU(d, g + i)), d, x.data() + i);
+    hn::StoreU(stepped(d, x.data() + i, step.decay, step.lr, hn::LoadU(d, g + i)), d, x.data() + i);
   });
 }
 

@@ -125,31 +125,36 @@ HWY_INLINE hn::Vec<D> number_at(D d, const std::uint64_t* planes, std::size_t n_
   return hn::ConvertTo(d, sum);
 }
 
-// x*decay; `opposite`: where x and the change have opposite signs.
-template <class D>
-HWY_INLINE hn::Vec<D> decayed(D d, hn::Vec<D> x, Decay decay, hn::Mask<D> opposite) {
-  return hn::Mul(x, hn::IfThenElse(opposite, hn::Set(d, decay.opposite), hn::Set(d, decay.same)));
+// A decay with one factor, which need not look at signs.
+struct OneFactor {
+  float factor;
+};
+
+// Calls body(decay), with OneFactor if the factors are equal: in the cache a look at signs takes as
+// long as the rest of a step by signs.
+HWY_INLINE void with_decay(Decay decay, auto&& body) {
+  if (decay.same == decay.opposite) return body(OneFactor{decay.same});
+  body(decay);
 }
 
-// Decay::of(x, change) times x
+// x times Decay::of(x, change), before `change` is subtracted
+template <class D>
+HWY_INLINE hn::Vec<D> decayed(D d, hn::Vec<D> x, OneFactor decay, hn::Vec<D>) {
+  return hn::Mul(x, hn::Set(d, decay.factor));
+}
 template <class D>
 HWY_INLINE hn::Vec<D> decayed(D d, hn::Vec<D> x, Decay decay, hn::Vec<D> change) {
   const auto zero = hn::Zero(d);
   const auto differ = hn::Xor(hn::Lt(x, zero), hn::Lt(change, zero));
-  return decayed(d, x, decay, hn::And(differ, hn::Ne(change, zero)));
-}
-
-// The same for a change that is +v where the mask is set and -v elsewhere, v > 0.
-template <class D>
-HWY_INLINE hn::Vec<D> decayed_by_signs(D d, hn::Vec<D> x, Decay decay, hn::Mask<D> positive) {
-  return decayed(d, x, decay, hn::Xor(positive, hn::Gt(x, hn::Zero(d))));
+  const auto opposite = hn::And(differ, hn::Ne(change, zero));
+  return hn::Mul(x, hn::IfThenElse(opposite, hn::Set(d, decay.opposite), hn::Set(d, decay.same)));
 }
 
 // x*decay - lr*change, for x in memory
 template <class D>
-HWY_INLINE hn::Vec<D> stepped(D d, const float* x, Step step, hn::Vec<D> change) {
-  const auto kept = decayed(d, hn::LoadU(d, x), step.decay, change);
-  return hn::Sub(kept, hn::Mul(hn::Set(d, step.lr), change));
+HWY_INLINE hn::Vec<D> stepped(D d, const float* x, auto decay, float lr, hn::Vec<D> change) {
+  const auto kept = decayed(d, hn::LoadU(d, x), decay, change);
+  return hn::Sub(kept, hn::Mul(hn::Set(d, lr), change));
 }
 
 // u*inv, kept within -largest..largest.
