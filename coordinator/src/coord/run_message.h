@@ -10,7 +10,7 @@
 
 namespace pride::coord {
 
-inline constexpr unsigned kProtocol = 3;  // with frames of version 3
+inline constexpr unsigned kProtocol = 4;  // with records of version 2
 inline constexpr std::size_t kMostRunBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kSecretBytes = 16;
 
