@@ -105,7 +105,7 @@ void add_replay(CLI::App& command) {
   add_value(command, "--beta2", group.beta2, "Second beta (default: the method's)");
   add_value(command, "--eps", group.eps, "AdamW's epsilon (default: the method's)");
   add_value(command, "--momentum", group.momentum,
-            "Nesterov's momentum of Muon's matrices (default: the method's)");
+            "Momentum of Muon's matrices (default: the method's), or in place of betas");
   add_value(command, "--weight-decay", group.weight_decay,
             "Decoupled weight decay of every tensor (default: the method's)");
   command

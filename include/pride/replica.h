@@ -39,6 +39,11 @@ struct ParamGroup {
   std::map<std::string, std::string> options = {};
 };
 
+// The group with all values that a method of these facts has: given ones, and defaults. A momentum
+// in place of betas becomes betas. Throws InvalidArgument, naming `index` and value, on one that is
+// out of range or that the method does not have.
+ParamGroup with_defaults(const ParamGroup& group, const MethodInfo& info, int index = 0);
+
 // Each rank's local state (StateKind::kLocal) after loading the states of all ranks. kKeep: rank r
 // gets the state of saved rank r modulo their number. kAverage: the mean of all saved states.
 // kReset: zeros.

@@ -103,7 +103,7 @@ class Groups:
         if not groups or not isinstance(groups[0], dict) or not has_own(groups[0]):
             raise InvalidArgument("pride: method is missing: give method=, or each group a 'method'")
         if any(value is not None for value in values):
-            raise InvalidArgument("pride: lr, betas, eps, weight_decay and options are of groups "
+            raise InvalidArgument("pride: lr, betas, eps, weight_decay, momentum and options are of groups "
                                   "without a method of their own: give method=, too, or the values "
                                   "in the groups")
         self.settings.update(method=groups[0]["method"], options=groups[0].get("options") or {},
@@ -135,6 +135,12 @@ class Groups:
             return {**self.settings.get("betas", {}), **self._defaults}
         return {**{key: self._defaults[key] for key in _OF_ALL}, **rates_of(self.info_of(group))}
 
+    def lacking(self, group):
+        """defaults_of() what the group does not give. A momentum in place of betas gives them, too."""
+        same = {} if self.info_of(group).momentum else {"betas": MOMENTUM, MOMENTUM: "betas"}
+        return {key: value for key, value in self.defaults_of(group).items()
+                if key not in group and same.get(key) not in group}
+
     def append(self, add, group):
         """torch's add_param_group(), ``add``, with the group's own defaults."""
         index, defaults = len(self.every), self._defaults
@@ -145,9 +151,7 @@ class Groups:
                                   "needs its own")
         if group.get("options") is not None:
             of_type(f"options of group {index}", group["options"], collections.abc.Mapping)
-        for key, value in self.defaults_of(group).items():
-            if key != "betas" or MOMENTUM not in group or self.info_of(group).momentum:
-                group.setdefault(key, value)
+        group.update(self.lacking(group))
         foreign = set(defaults) - set(group)
         add(group)
         for key in foreign:
@@ -234,7 +238,8 @@ class Groups:
         for pairs in zip(*(self._named(every[r], len(values)) for r in working(rows) if every)):
             ranks = {}
             for r, pair in zip(working(rows), pairs):
-                ranks.setdefault(repr(pair[1]), []).append(r)
+                given = "not given" if pair[1] != pair[1] else repr(pair[1])
+                ranks.setdefault(given, []).append(r)
             if len(ranks) > 1:
                 (value, some), (other, those) = list(ranks.items())[:2]
                 raise InvalidArgument(

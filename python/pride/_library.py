@@ -362,8 +362,12 @@ def _option_text(value):
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, collections.abc.Mapping):  # items, such as those of split
-        return ",".join(str(k) if v is None else f"{k}={_option_text(v)}" for k, v in value.items())
-    return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        return ",".join(str(k) if v is None else f"{k}={_listed(v, '+')}" for k, v in value.items())
+    return _listed(value, ",")
+
+
+def _listed(value, between):
+    return between.join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def set_method(made, method, options):

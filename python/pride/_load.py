@@ -62,8 +62,8 @@ def load(state, saved, local="keep", before=None):
 def _values_of(groups, group, g):
     """A saved group's values, with what group g has beside them."""
     ours = groups.every[g]
-    return groups.values({**groups.defaults_of(ours), **{
-        key: ours[key] for key in FIXED if key in ours}, **group}, g)
+    made = {**{key: ours[key] for key in FIXED if key in ours}, **group}
+    return groups.values({**groups.lacking(made), **made}, g)
 
 
 def _warn_of_casts(saved):

@@ -12,7 +12,6 @@ import torch
 from . import _library as library
 from .errors import InvalidArgument
 
-_WORDS = ("not_matrices", "fused")  # options of words, each of which must name a tensor
 _kinds = {}  # of parameters of known models, by id: a weak reference, and whether it is a matrix
 
 
@@ -43,7 +42,7 @@ class Matrices:
                 slot.as_matrix = _as_matrix(form > 0) if text else library.BY_NAME
                 if text:
                     chosen[id(slot.param)] = form > 0
-            texts.append((method, options, text, every))
+            texts.append((method, text, every))
         self._chosen, self.text = chosen, _line_of(texts)
 
     def _mark(self, slots, flags, options, is_named):
@@ -71,21 +70,19 @@ class Matrices:
 
 
 def _line_of(sections):
-    """What is said at the start, of all sections if one has matrices. sections: (method, options,
-    libpride's text, slots)."""
-    known = next(((method, options) for method, options, text, _ in sections if text), None)
+    """What is said at the start, of all sections if one has matrices. sections: (method, libpride's
+    text, slots)."""
+    known = next((method for method, text, _ in sections if text), None)
     if known is None:
         return ""
-    texts = [text or f"{method}: " + _names_in(slots, *known) for method, _, text, slots in sections]
-    return re.sub(r"(; no matrices: 0| and 0) of one dimension", "", "; ".join(texts))
+    return "; ".join(text or f"{method}: " + _names_in(slots, known) for method, text, slots in sections)
 
 
-def _names_in(slots, method, options):
+def _names_in(slots, method):
     """The names of slots, as the text of a method with matrices has those that are none."""
-    options = {key: value for key, value in options.items() if key not in _WORDS}
     layout = library.make_layout([
         (slot.name, tuple(slot.param.shape), slot.group, library.NO_MATRIX) for slot in slots])
-    return library.matrices_of(method, options, layout)[1].partition("; no matrices: ")[2]
+    return library.matrices_of(method, {}, layout)[1].partition("; no matrices: ")[2]
 
 
 def _as_matrix(kind):

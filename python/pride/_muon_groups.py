@@ -30,7 +30,7 @@ def muon_groups(model: torch.nn.Module, *, matrices: Optional[Mapping[str, Any]]
             by the types of modules and then by name (docs/methods/muon.md). All parameters are in the
             groups, also those with ``requires_grad=False``, which steps do not change.
         matrices: values of the groups of matrices: ``method``, ``options``, ``lr``, ``betas``, ``eps``,
-            ``weight_decay``, and labels such as ``name``.
+            ``weight_decay``, ``momentum``, and labels such as ``name``.
         rest: the same of the groups of all other tensors.
         overrides: pairs of a pattern and values. Parameters whose whole name matches the pattern, as in
             :func:`fnmatch.fnmatchcase`, have groups of their own with these values over those of
@@ -72,6 +72,9 @@ def muon_groups(model: torch.nn.Module, *, matrices: Optional[Mapping[str, Any]]
         if index >= 0:
             matrix = flag(f"muon_groups: matrix of {patterns[index]!r}",
                           own[index].get("matrix", matrix))
+            if matrix and p.dim() < 2:
+                raise InvalidArgument(f"pride: muon_groups: {patterns[index]!r} makes '{name}' of shape "
+                                      f"{tuple(p.shape)} a matrix")
         members.setdefault((int(not matrix), index), []).append((name, p))
     made = []
     for (kind, index), pairs in sorted(members.items(), key=lambda item: item[0]):
@@ -83,9 +86,11 @@ def muon_groups(model: torch.nn.Module, *, matrices: Optional[Mapping[str, Any]]
 
 def _checked(name, values):
     of_type(f"muon_groups: {name}", values, collections.abc.Mapping)
-    for key in ("params", "param_names"):
+    for key in ("params", "param_names", *(["matrix"] if name in ("matrices", "rest") else [])):
         if key in values:
-            raise InvalidArgument(f"pride: muon_groups: {name} has '{key}': parameters are the model's")
+            raise InvalidArgument(f"pride: muon_groups: {name} has '{key}', which muon_groups decides")
+    if "method" in values:
+        of_type(f"muon_groups: method of {name}", values["method"], str)
     return dict(values)
 
 

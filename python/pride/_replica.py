@@ -255,6 +255,9 @@ class Replica(Constructed):
 
         values = _load.load(self._saving, saved, local, hooked)
         for group, each in zip(self.param_groups if with_groups else (), values):
+            for key, other in (("betas", "momentum"), ("momentum", "betas")):
+                if key not in each and other in each:  # one in place of the other
+                    group.pop(key, None)
             group.update(each)
         self._forget_step()
         self._groups.send(self._parameters.handle)

@@ -39,7 +39,8 @@ def take_over(optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optim
     made before, and loops that write ``group["lr"]`` in every step, go on. pride multiplies rates
     and decays by factors of each group, ``group["pride_lr_scale"]`` and
     ``group["pride_weight_decay_scale"]``. It follows ``lr``, ``weight_decay`` and ``maximize``;
-    betas are the method's own, but those of a group of Muon's follow its ``momentum``.
+    betas are the method's own, but those of a group of Muon's, or the momentum of the method ``muon``,
+    follow its ``momentum``.
 
     Call it before the first step, with the model in DistributedDataParallel, which then leaves
     gradients local, or plain, which gets rank 0's parameters. DDP may also wrap the model later.
@@ -104,6 +105,7 @@ def take(given, model, make, arguments, *, values=(None, None), factors=(None, N
     groups = Groups(given, model, values, factors, schedulers, every)
     remember(unwrapped(model))
     # ranks that each seed alone get rank 0's values, as from DDP; shards have no common ones
+    groups.gives_momentum = "momentum" in arguments
     groups.broadcasts = "broadcast_parameters" not in arguments and not any(
         is_sharded(p) for p in model.parameters())
     before = [dict(group) for group in given.param_groups]
@@ -179,7 +181,7 @@ class Groups(list):
         first = next((group for group in groups if not has_own(group)), groups[0])
         own.defaults = {**own.defaults, **{
             k: v for k, v in self.given.defaults.items() if _is_value(v)}, **{
-            k: first[k] for k in (units.LR, units.DECAY, units.BETAS, units.EPS) if k in first}}
+            k: first[k] for k in (units.LR, units.DECAY, units.BETAS, units.EPS, units.MU) if k in first}}
         own.defaults["lr"] = usual / groups[0][units.LR]
         own._groups.settings["taken"] = [units.foreign(group) for group in groups]
         own.param_groups = groups
@@ -201,9 +203,8 @@ class Groups(list):
         group[units.LR], group[units.DECAY] = scale, factor
         given_betas = betas != betas_of(info, None)
         is_muon = self._kind_of(group) == "muon" and "momentum" in group
-        if info.momentum:
-            follows = (is_muon and group.get("nesterov", True) and
-                       pattern["momentum"] == info.momentum)
+        if "momentum" in pattern:  # of the method, or given in place of betas
+            follows = is_muon and info.momentum and not self.gives_momentum
             group[units.MU] = units.MOMENTUM if follows else pattern["momentum"]
         if info.eps and self._kind_of(group) == "adam" and not given_betas:
             group.pop(units.BETAS, None)  # the group's betas and eps have the method's meaning

@@ -196,9 +196,10 @@ def check_keys(groups, known, settings, warn_once):
     name of its method, and the keys that it has by default."""
     taken = settings.setdefault("taken", [])
     for g, (group, (method, keys)) in enumerate(zip(groups, known)):
+        both = "betas" in keys and MOMENTUM in keys
         for key in (*FOLLOWED, "betas", "eps", MOMENTUM):
-            if key == "betas" and MOMENTUM in group and MOMENTUM not in keys:
-                continue  # in its place
+            if not both and key in ("betas", MOMENTUM) and ("betas" in group or MOMENTUM in group):
+                continue  # one in place of the other
             if key in keys and key not in group and not (taken and key in ("betas", "eps", MOMENTUM)):
                 raise InvalidArgument(f"pride: group {g} has no '{key}' any more: {method} needs it")
         for key in ("capturable", "differentiable"):
@@ -212,8 +213,8 @@ def check_keys(groups, known, settings, warn_once):
                 continue
             if key in (MOMENTUM, "nesterov") and _follows_momentum(group):
                 continue
-            if key == MOMENTUM and LR not in group:
-                continue  # in place of betas
+            if LR not in group and (key == MOMENTUM or key == "betas" and MOMENTUM in keys):
+                continue
             raise InvalidArgument(
                 f"pride: group {g} has '{key}', which {method} does not read" + (
                     ": it is an argument of the optimizer" if key in settings else

@@ -125,3 +125,43 @@ def test_taken_over_muon_gives_its_momentum_to_the_method_muon():
     group["momentum"] = 0.85  # a script's warm-up
     assert optimizer._groups.values(group).momentum == 0.85
     optimizer.close()
+
+
+@pytest.mark.parametrize("first, then", [("momentum", "betas"), ("betas", "momentum")])
+@pytest.mark.parametrize("method, betas", [("sgdm", (0.8,)), ("dlion-muon", (0.8 * 0.8, 0.8))])
+def test_a_state_with_betas_loads_where_a_momentum_was_and_the_other_way(first, then, method, betas):
+    given = {"momentum": dict(momentum=0.8), "betas": dict(betas=betas)}
+    p = torch.nn.Parameter(numbers(0, 8, 12))
+    saving = pride.Optimizer(named(p), 1e-2, method=method, **given[first])
+    set_gradients([p], 0)
+    saving.step()
+    q = torch.nn.Parameter(p.detach().clone())
+    loading = pride.Optimizer(named(q), 1e-2, method=method, **{
+        key: [0.5 * b for b in value] if key == "betas" else 0.5 for key, value in given[then].items()})
+    loading.load_state_dict(saving.state_dict())
+    for optimizer, each in ((saving, p), (loading, q)):
+        set_gradients([each], 1)
+        optimizer.step()
+        optimizer.close()
+    assert bits([p]) == bits([q])
+
+
+def test_take_over_takes_one_in_place_of_betas_and_for_groups_that_are_added():
+    model = torch.nn.Sequential(torch.nn.Linear(16, 9), torch.nn.Linear(9, 4))
+    given = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = pride.take_over(given, model, method="dlion-muon", momentum=0.8)
+    assert optimizer._groups.values(optimizer.param_groups[0]).momentum == 0.8
+    model(torch.ones(2, 16)).sum().backward()
+    optimizer.step()
+    optimizer.close()
+    optimizer = pride.take_over(Muon(model), model, method="muon", lr_scale=1.0, momentum=0.5)
+    assert optimizer._groups.values(optimizer.param_groups[0]).momentum == 0.5
+    optimizer.close()
+    model = torch.nn.Sequential(torch.nn.Linear(16, 9), torch.nn.Linear(9, 4))
+    given = Muon(model[:1])
+    given.param_groups[0]["nesterov"] = False
+    optimizer = pride.take_over(given, model[:1], method="muon", lr_scale=1.0)
+    optimizer.add_param_group({"params": list(model[1].named_parameters()), "lr": 0.02, "momentum": 0.75})
+    momenta = [optimizer._groups.values(group).momentum for group in optimizer.param_groups]
+    assert momenta[0] == 0.95 and momenta[-1] == 0.75, momenta
+    optimizer.close()

@@ -89,7 +89,8 @@ std::vector<SplitItem> items_of(const std::string& method, const std::string& te
       const auto run = run_in(std::string_view(each).substr(begin, end - begin));
       PRIDE_CHECK(run && run->n * run->size <= kMostSide - item.sum, method, ": option split = '",
                   text, "': the sizes of '", each,
-                  "' must be n or k*n, joined by '+', each from 1, together at most ", kMostSide);
+                  "' must be n or k*n, joined by '+', each at least 1, together at most ",
+                  kMostSide);
       item.sum += run->n * run->size;
       item.runs.push_back(*run);
     }
@@ -239,8 +240,15 @@ void check_words(const std::string& method, const OptionMap& options, const Layo
   for (const std::string& word : words_of(options.at("not_matrices"))) {
     check("not_matrices", kNotMatrices, word, word);
   }
+  const auto matrices = matrices_of(method, layout, options);
   for (const SplitItem& item : items_of(method, options.at("split"))) {
     check("split", kSplit, item.text, item.word);
+    PRIDE_CHECK(item.runs.empty() ||
+                    std::ranges::any_of(matrices,
+                                        [&](const Matrix& matrix) {
+                                          return names(item.word, layout.tensors()[matrix.tensor]);
+                                        }),
+                method, ": option split: '", item.text, "' names no matrix of this method");
   }
 }
 
@@ -265,8 +273,8 @@ std::string text_of(const std::string& method, const Layout& layout, const Optio
   }
   std::string text = concat(method, ": matrices: ", whole.empty() ? "none" : whole.text());
   if (!split.empty()) text += concat("; split: ", split.text());
-  text += concat("; no matrices: ", none.text(), none.empty() ? "" : " and ", n_others,
-                 " of one dimension");
+  if (!none.empty() || n_others > 0) text += concat("; no matrices: ", none.text());
+  if (n_others > 0) text += concat(none.empty() ? "" : " and ", n_others, " of one dimension");
   // the last one, unless it is of several blocks
   if (last < layout.tensors().size() && whole.has_alone(layout.tensors()[last].spec.name) &&
       layout.tensors()[last].spec.as_matrix == AsMatrix::kByName) {

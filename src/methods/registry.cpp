@@ -71,8 +71,12 @@ const MethodEntry& find(std::string_view name) {
 // Facts with default options, and the options that methods share.
 MethodInfo declared(const MethodEntry& entry, int world) {
   MethodInfo info = entry.info(world);
-  // local steps decay once in an exchange, where no single step has a sign
-  if (std::ranges::find(info.options, "local", &MethodOption::name) == info.options.end()) {
+  // Local steps decay once in an exchange, for steps that have no common sign. With `turns` and
+  // with a `ratio` most coordinates do not move in a step, but decay.
+  const bool each_step_moves = std::ranges::none_of(info.options, [](const MethodOption& option) {
+    return option.name == "local" || option.name == "turns" || option.name == "ratio";
+  });
+  if (each_step_moves) {
     info.options.push_back(
         {kCautiousDecay, "no",
          "'yes': a parameter decays only where its step is 0 or has its sign (arXiv:2510.12402)"});

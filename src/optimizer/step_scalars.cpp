@@ -92,6 +92,10 @@ ParamGroup settings_of(const GroupValues& v, const MethodInfo& info) {
   return group;
 }
 
+ParamGroup with_defaults(const ParamGroup& group, const MethodInfo& info, int index) {
+  return settings_of(complete_group(group, info, index), info);
+}
+
 StepScalars scalars_of(const GroupValues& v, std::int64_t step) {
   StepScalars s;
   s.lr = static_cast<float>(v.lr);

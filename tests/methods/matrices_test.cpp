@@ -94,7 +94,7 @@ TEST_F(MatricesTest, ALineTellsThem) {
     many.push_back({std::string(1, letter), {2, 2}, 0, {}, AsMatrix::kYes});
   }
   EXPECT_EQ(matrices_of("muon", Layout(many), {}).text,
-            "muon: matrices: a, b, c, d, e, f, g, h and 3 more; no matrices: 0 of one dimension");
+            "muon: matrices: a, b, c, d, e, f, g, h and 3 more");
 }
 
 // In matrices_of(), and in the constructor on every rank.
@@ -144,7 +144,8 @@ TEST_F(MatricesTest, SizesThatDoNotFitAreRefused) {
     return matrices_of("muon", Layout(kModel), {{"split", split}}).forms;
   };
   EXPECT_EQ(shaped("c_attn=3*8"), kByName);
-  EXPECT_EQ(shaped("c_attn=24*1,wte=7"), kByName) << "sizes of a tensor that is no matrix";
+  expect_refused("muon", {{"split", "c_attn=24*1,wte=7"}},
+                 {"muon: option split: 'wte=7' names no matrix of this method"});
   EXPECT_EQ(shaped("c_attn=24"), shaped("none"));
 }
 

@@ -192,7 +192,7 @@ TEST(RouteChoice, MayBeAnotherWhenAStateIsLoaded) {
                     {.options = {{"route", "one-shot"}, {"bandwidth_delay_bytes", "7"}}});
     first.step(params.span(), grads.span());
     const StateDict state = first.save();
-    EXPECT_EQ(state.scalars.at("options"), "momentum_dtype=float32 tie=hash");
+    EXPECT_EQ(state.scalars.at("options"), "cautious_decay=no momentum_dtype=float32 tie=hash");
     Optimizer second(comm, layout, {.options = {{"route", "sharded"}}});
     second.load(state);
     EXPECT_EQ(second.steps_done(), 1);

@@ -136,24 +136,32 @@ void deal_data(TrainPlan& plan) {
       "this worker draws from all of its data; --shards N divides them into N parts");
 }
 
-// True if --vary changes this value of the group. Tensors without decay stay without.
-bool is_varied(const Varying& varying, const ParamGroup& group) {
-  const bool decays = group.weight_decay != 0.0;
-  return group.method.empty() && (decays || varying.member != &ParamGroup::weight_decay);
+// True if --vary changes this value of group g. Tensors without decay stay without: groups_of()
+// puts them behind those of --method that decay.
+bool is_varied(const Varying& varying, const ParamGroup& group, std::size_t g) {
+  return group.method.empty() && (g == 0 || varying.member != &ParamGroup::weight_decay);
 }
 
+// Checks each value as the step that has it would.
 void check_varying(const TrainPlan& plan) {
-  const std::string& method = plan.options.method;
-  const MethodInfo info = method_info(method, plan.world, plan.optimizer.options);
-  const bool has_momentum = info.default_momentum != 0 || info.nesterov_betas ||
-                            (info.default_beta1 != 0 && info.default_beta2 == 0);
-  for (const Varying& each : parse_varying(plan.options.vary)) {
-    each.at(0, plan.steps);  // checks the points
-    const bool has = each.name == "momentum" ? has_momentum
-                     : each.name == "beta1"  ? info.default_beta1 != 0
-                     : each.name == "beta2"  ? info.default_beta2 != 0
-                                             : true;
-    PRIDE_CHECK(has, "--vary: ", method, " has no ", each.name);
+  const MethodInfo info = method_info(plan.options.method, plan.world, plan.optimizer.options);
+  const auto all = parse_varying(plan.options.vary);
+  ParamGroup group = plan.optimizer.groups.front();
+  for (const Varying& each : all) {
+    each.check(plan.steps);
+    group.*each.member = each.points.front().value;
+  }
+  try {
+    with_defaults(group, info);
+    for (const Varying& each : all) {
+      ParamGroup at_point = group;
+      for (const Varying::Point& point : each.points) {
+        at_point.*each.member = point.value;
+        with_defaults(at_point, info);
+      }
+    }
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(concat("--vary: ", error.what()));
   }
 }
 
@@ -271,7 +279,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   PRIDE_CHECK(plan.schedule.kind == ScheduleKind::kConstant || options.warmup < plan.steps,
               "--warmup ", options.warmup, ": the run has ", plan.steps,
               " steps in all; only --schedule constant can warm up to the end");
-  check_varying(plan);
+  if (!options.vary.empty()) check_varying(plan);
   if (!options.coordinator.empty()) plan.run_settings = run_settings(plan);
   return plan;
 }
@@ -280,10 +288,11 @@ std::vector<ParamGroup> TrainPlan::groups_at(std::int64_t step) const {
   const double factor = schedule.factor(step);
   const auto varying = parse_varying(options.vary);
   std::vector<ParamGroup> groups;
-  for (const ParamGroup& peak : optimizer.groups) {
+  for (std::size_t g = 0; g < optimizer.groups.size(); ++g) {
+    const ParamGroup& peak = optimizer.groups[g];
     ParamGroup& now = groups.emplace_back(ParamGroup{.lr = *peak.lr * factor});
     for (const Varying& each : varying) {
-      if (is_varied(each, peak)) now.*each.member = each.at(step, schedule.total_steps);
+      if (is_varied(each, peak, g)) now.*each.member = each.at(step, schedule.total_steps);
     }
   }
   return groups;

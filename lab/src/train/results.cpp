@@ -60,17 +60,18 @@ nlohmann::ordered_json seconds_json(const StageTimes& s) {
 }
 
 // A group's values in force, with the peak rate and the method's defaults.
-nlohmann::ordered_json group_json(const ParamGroup& group, const MethodInfo& info) {
-  return {{"lr", group.lr.value_or(info.default_lr)},
-          {"beta1", group.beta1.value_or(info.default_beta1)},
-          {"beta2", group.beta2.value_or(info.default_beta2)},
-          {"eps", group.eps.value_or(info.default_eps)},
-          {"weight_decay", group.weight_decay.value_or(info.default_weight_decay)},
-          {"momentum", group.momentum.value_or(info.default_momentum)}};
+nlohmann::ordered_json group_json(const ParamGroup& given, const MethodInfo& info) {
+  const ParamGroup group = with_defaults(given, info);
+  return {{"lr", *group.lr},
+          {"beta1", group.beta1.value_or(0)},
+          {"beta2", group.beta2.value_or(0)},
+          {"eps", group.eps.value_or(0)},
+          {"weight_decay", *group.weight_decay},
+          {"momentum", group.momentum.value_or(0)}};
 }
 
 nlohmann::ordered_json method_json(const TrainPlan& plan) {
-  const MethodInfo info = method_info(plan.options.method, plan.world);
+  const MethodInfo info = method_info(plan.options.method, plan.world, plan.optimizer.options);
   std::map<std::string, std::string> options = plan.optimizer.options;
   for (const MethodOption& option : info.options) {
     options.emplace(option.name, option.default_value);  // unless it was given

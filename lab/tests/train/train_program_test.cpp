@@ -34,11 +34,20 @@ TEST_F(Train, LearnsWithGradientsSentInBf16AndSendsHalfTheBytes) {
   const json narrow = run("bf16"), wide = run("ordered");
   EXPECT_LT(narrow["final"]["loss"].get<double>(), 3.5);
   EXPECT_NE(narrow["param_hash"], wide["param_hash"]);
-  EXPECT_EQ(narrow["method"]["options"], json({{"dense", "bf16"}, {"momentum_dtype", "float32"}}));
+  EXPECT_EQ(narrow["method"]["options"],
+            json({{"cautious_decay", "no"}, {"dense", "bf16"}, {"momentum_dtype", "float32"}}));
   const auto sent = [](const json& s) {
     return s["bytes"]["ranks"][0]["sent_per_step"].get<double>();
   };
   EXPECT_NEAR(sent(narrow) / sent(wide), 0.5, 0.02);
+}
+
+TEST_F(Train, RecordsTheBetasThatAMomentumStandsFor) {
+  const json sgdm = summary({"--method", "sgdm", "--momentum", "0.5", "--steps", "2"})["method"];
+  EXPECT_EQ(sgdm["beta1"], 0.5);
+  EXPECT_EQ(sgdm["momentum"], 0);
+  const json vote = summary({"--method", "signum-vote", "--steps", "2"})["method"];
+  EXPECT_EQ(vote["beta1"], 0.9);
 }
 
 TEST_F(Train, RecordsWhatHappened) {
@@ -71,7 +80,8 @@ TEST_F(Train, RecordsWhatHappened) {
   EXPECT_EQ(steps, 6);
   EXPECT_EQ(evals, 2);
   // not given: the defaults
-  EXPECT_EQ(s["method"]["options"], json({{"tie", "hash"},
+  EXPECT_EQ(s["method"]["options"], json({{"cautious_decay", "no"},
+                                          {"tie", "hash"},
                                           {"route", "auto"},
                                           {"bandwidth_delay_bytes", "12500"},
                                           {"momentum_dtype", "float32"}}));

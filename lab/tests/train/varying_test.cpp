@@ -55,7 +55,7 @@ TEST(Varying, OtherTextsAreRefusedByName) {
     EXPECT_NE(wrong_varying(text).find(error), std::string::npos) << text;
   }
   texts::expect_error<InvalidArgument>(
-      [] { one("beta1=0.9@10,0.8@50%").at(0, 20); },
+      [] { one("beta1=0.9@0,0.9@10,0.8@50%").check(20); },
       {"--vary: beta1: its points must ascend", "20 steps", "step 10 and the next at 10"});
 }
 
@@ -89,17 +89,27 @@ TEST(Varying, ChangesTheGroupsOfTheMethodAndNoDecayThatIsOff) {
   EXPECT_EQ(now[0].lr, *plan.optimizer.groups[0].lr * plan.schedule.factor(1));
 }
 
-TEST(Varying, RefusesAValueThatTheMethodDoesNotHave) {
-  for (const auto& [method, vary] :
-       std::initializer_list<std::pair<const char*, const char*>>{{"dlion-vote", "momentum"},
-                                                                  {"sgdm", "beta2"},
-                                                                  {"graddrop", "beta1"},
-                                                                  {"adamw", "momentum"}}) {
-    texts::expect_error<InvalidArgument>(
-        [&, m = method, v = vary] { groups_of(run_of(m, concat(v, "=0.5@0")), 0); },
-        {"--vary: ", method, " has no ", vary});
-  }
+TEST(Varying, RefusesAtTheStartWhatAStepWould) {
+  const auto refused = [](const std::string& method, const std::string& vary,
+                          const std::string& error) {
+    texts::expect_error<InvalidArgument>([&] { groups_of(run_of(method, vary), 0); },
+                                         {"--vary: ", error});
+  };
+  refused("dlion-vote", "momentum=0.5@0", "dlion-vote has no momentum: give betas");
+  refused("sgdm", "beta2=0.5@0", "sgdm has no beta2");
+  refused("graddrop", "beta1=0.5@0", "graddrop has no beta1");
+  refused("adamw", "momentum=0.5@0", "adamw has no momentum");
+  refused("sgdm", "momentum=0.5@0;beta1=0.5@0", "both betas and momentum are given");
+  refused("sgdm", "momentum=0.5@0,1@50%", "momentum = 1 is not in [0, 1)");
+  refused("lion", "weight-decay=0@0,1e300@2", "weight decay = 1e+300");
+  refused("lion", "beta1=0.5@0,0.6@9,0.7@5", "its points must ascend");
   EXPECT_EQ(groups_of(run_of("signum-vote", "momentum=0.5@0"), 0)[0].momentum, 0.5);
+  TrainOptions both = run_of("sgdm", "momentum=0.5@0");
+  both.beta1 = 0.5;
+  EXPECT_THROW(groups_of(both, 0), InvalidArgument);
+  TrainOptions off = run_of("lion", "weight-decay=2@0");
+  off.weight_decay = 0;  // until --vary changes it
+  EXPECT_EQ(groups_of(off, 0)[0].weight_decay, 2);
 }
 
 // A value that stays is the flag of this value; one that moves is another run.

@@ -153,7 +153,9 @@ std::vector<Flag> method_flags() {
       own("beta1", &O::beta1, "Default: the method's"),
       own("beta2", &O::beta2, "Default: the method's"),
       own("eps", &O::eps, "Default: the method's"),
-      own("momentum", &O::momentum, "Nesterov's, of Muon's matrices. Default: the method's"),
+      own("momentum", &O::momentum,
+          "Of Muon's matrices; default: the method's. In place of betas: of methods with one beta, "
+          "and mu for (mu^2, mu) of dlion-muon's kind"),
       own("weight-decay", &O::weight_decay,
           "Decoupled, times the learning rate; not for biases, norms, embeddings and position "
           "tables. Default: the method's"),

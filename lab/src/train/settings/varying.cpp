@@ -37,6 +37,10 @@ Varying::Point parse_point(const std::string& where, const std::string& text) {
   return point;
 }
 
+double place_of(const Varying::Point& point, std::int64_t steps) {
+  return point.is_share ? point.at * static_cast<double>(steps) : point.at;
+}
+
 Varying parse_entry(const std::string& entry) {
   const std::string where = concat("'", entry, "'");
   std::istringstream words(entry);
@@ -60,16 +64,19 @@ Varying parse_entry(const std::string& entry) {
 
 }  // namespace
 
+void Varying::check(std::int64_t steps) const {
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    const double begin = place_of(points[i - 1], steps), end = place_of(points[i], steps);
+    PRIDE_CHECK(begin < end, "--vary: ", name, ": its points must ascend; in a run of ", steps,
+                " steps one is at step ", begin, " and the next at ", end);
+  }
+}
+
 double Varying::at(std::int64_t step, std::int64_t steps) const {
-  const auto place = [&](const Point& point) {
-    return point.is_share ? point.at * static_cast<double>(steps) : point.at;
-  };
   const auto t = static_cast<double>(step);
   double value = points.front().value;
   for (std::size_t i = 1; i < points.size(); ++i) {
-    const double begin = place(points[i - 1]), end = place(points[i]);
-    PRIDE_CHECK(begin < end, "--vary: ", name, ": its points must ascend; in a run of ", steps,
-                " steps one is at step ", begin, " and the next at ", end);
+    const double begin = place_of(points[i - 1], steps), end = place_of(points[i], steps);
     if (t <= begin) break;
     double share = std::min(1.0, (t - begin) / (end - begin));
     if (cosine) share = (1 - std::cos(std::numbers::pi * share)) / 2;

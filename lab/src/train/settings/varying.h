@@ -24,8 +24,9 @@ struct Varying {
   std::vector<Point> points = {};  // not empty
   bool cosine = false;             // half a cosine from point to point; false: linear
 
-  // The value of step t = 0, 1, ...: that of the first point up to it, that of the last from it on.
   // Throws InvalidArgument if in a run of this many steps the points do not ascend.
+  void check(std::int64_t steps) const;
+  // The value of step t = 0, 1, ...: that of the first point up to it, that of the last from it on.
   double at(std::int64_t step, std::int64_t steps) const;
 };
 
