@@ -36,12 +36,13 @@ def fixture_runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("board")
     kinds = {method: ["--method", method] for method in ("dlion-muon", "dlion-vote", "adamw", "muon")}
     kinds["votes"] = ["--method", "dlion-vote", "--rest", "same"]
+    kinds["cautious"] = ["--method", "dlion-muon", "--cautious", "--momentum", "0.9", "--weight-decay", "0.5"]
     return {name: run(folder / name, *more) for name, more in kinds.items()}
 
 
 def test_a_run_begins_at_the_log_of_the_vocabulary_and_learns(runs):
     for name, (first, points) in runs.items():
-        assert first["method"] in (name, "dlion-vote") and first["workers"] == 8, name
+        assert first["method"] in (name, "dlion-muon" if name == "cautious" else "dlion-vote") and first["workers"] == 8, name
         assert [point["step"] for point in points] == [0, STEPS], name
         assert points[0]["val_loss"] == pytest.approx(torch.tensor(128.0).log().item(), abs=1e-6), name
         assert points[-1]["val_loss"] < points[0]["val_loss"] - 0.01, (name, points[-1])
@@ -55,7 +56,7 @@ def test_bytes_are_those_of_eight_ranks(runs):
     assert sent["adamw"] == sent["muon"] == pytest.approx(ring, rel=0.01)
     assert sent["votes"] == pytest.approx(ring / 32, rel=0.15)  # frames' headers
     assert sent["votes"] < sent["dlion-muon"] < sent["adamw"]
-    assert sent["dlion-muon"] == sent["dlion-vote"]
+    assert sent["dlion-muon"] == sent["dlion-vote"] == sent["cautious"]
 
 
 def float32(*shape):

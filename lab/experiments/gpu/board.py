@@ -70,6 +70,7 @@ class Rule:
     lr: float
     weight_decay: float
     betas: tuple = None
+    momentum: float = None
     options: dict = dataclasses.field(default_factory=dict)
     warmup: int = 0
     spectral: bool = False
@@ -79,10 +80,10 @@ class Rule:
 # muon: the board's result 36. adamw: pull request 353 there. dlion-vote: a third of AdamW's rate, three times
 # its decay. dlion-muon: a coordinate moves as far as muon's do on average. No vote was tuned here.
 RULES = {
-    "dlion-muon": Rule(0.025, 0.05, betas=(0.95 ** 2, 0.95), spectral=True),
+    "dlion-muon": Rule(0.025, 0.05, momentum=0.95, spectral=True),
     "dlion-vote": Rule(3.3e-4, 3.0, betas=(0.9, 0.99)),
     "adamw": Rule(1e-3, 1.0, betas=(0.9, 0.95), warmup=100, votes=False),
-    "muon": Rule(0.025, 0.05, options={"momentum": 0.95, "matrix_scale": "none"}, spectral=True,
+    "muon": Rule(0.025, 0.05, momentum=0.95, options={"matrix_scale": "none"}, spectral=True,
                  votes=False),
 }
 EMBEDDING, OUTPUT, VECTORS = 0.7, 0.004, 0.015  # the board's rates of AdamW
@@ -185,8 +186,8 @@ class Training:
         self.played = WORKERS if rule.votes else 1
         groups = groups_of(self.model, rule, args.rest_scale if args.rest == "same" else None)
         self.optimizer = pride.VirtualWorkers(
-            groups, betas=rule.betas, method=args.method, options=rule.options, workers=self.played,
-            seed=args.seed, bucket_size=1 << 26)
+            groups, betas=rule.betas, momentum=rule.momentum, method=args.method, options=rule.options,
+            workers=self.played, seed=args.seed, bucket_size=1 << 26)
         self.first_rates = [group["lr"] for group in self.optimizer.param_groups]
 
     def micro_batches(self, inputs, targets):
@@ -254,24 +255,30 @@ def arguments(given):
     add("--steps", type=int, help="of the schedule (3250; --toy 40)")
     add("--lr", type=float, help="of matrices; of dlion-muon and muon in the units of the board's Muon")
     add("--weight-decay", type=float, help="of matrices, likewise")
-    add("--beta2", type=float, help="of votes and adamw")
+    add("--beta2", type=float, help="of dlion-vote and adamw")
+    add("--momentum", type=float, help="of muon and dlion-muon (0.95)")
+    add("--cautious", action="store_true", help="matrices decay only where a step has the sign of the weight")
     add("--seed", type=int, default=0, help="of initial values and of ties (0)")
     add("--toy", action="store_true", help="a model of 2 layers, on the CPU in seconds")
     add("--device", help="cuda where there is one, else cpu")
     args = parser.parse_args(given)
     if args.shards is None and not args.toy:
         parser.error("--shards is needed without --toy")
-    if args.beta2 is not None and args.method == "muon":
-        parser.error("--beta2: muon has none here, but the option momentum")
+    for flag, value, has in (("--beta2", args.beta2, RULES[args.method].betas),
+                             ("--momentum", args.momentum, RULES[args.method].momentum)):
+        if value is not None and has is None:
+            parser.error(f"{flag}: {args.method} has none here")
     return args
 
 
 def rule_of(args):
     rule = RULES[args.method]
-    given = {key: value for key, value in (("lr", args.lr), ("weight_decay", args.weight_decay))
-             if value is not None}
+    given = {key: value for key, value in (("lr", args.lr), ("weight_decay", args.weight_decay),
+                                           ("momentum", args.momentum)) if value is not None}
     if args.beta2 is not None:
         given["betas"] = rule.betas[0], args.beta2
+    if args.cautious:
+        given["options"] = {**rule.options, "cautious_decay": True}
     return dataclasses.replace(rule, **given)
 
 
@@ -283,6 +290,10 @@ def head_of(args, rule, training):
         settings["rest_scale"] = args.rest_scale
     if rule.betas:
         settings["beta2"] = rule.betas[1]
+    else:
+        settings["momentum"] = rule.momentum
+    if args.cautious:
+        settings["cautious_decay"] = "yes"
     return dict(method=args.method, workers=WORKERS, parameters=training.n, steps=args.steps,
                 seed=args.seed, task="board", model="toy" if args.toy else "gpt",
                 data=args.shards.resolve().name, settings=settings)
