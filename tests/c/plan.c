@@ -126,7 +126,7 @@ static void test_matrices(void) {
   CHECK(text[0] == 0 && forms[0] == -1);
   options.method = "dlion-muon";
   if (pride_method_matrices(&options, layout, NULL, &text) == PRIDE_OK) {
-    CHECK_TEXT(text, "matrices: out; split: qkv (3 blocks); no matrices: wte and 0");
+    CHECK_TEXT(text, "matrices: out; split: qkv (3 blocks); no matrices: wte");
     CHECK_OK(pride_layout_set_matrices(
         layout, (const int32_t[]){PRIDE_MATRIX, PRIDE_BY_NAME, PRIDE_NO_MATRIX}, 3));
     CHECK_OK(pride_method_matrices(&options, layout, forms, &text));

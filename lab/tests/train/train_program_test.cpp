@@ -47,7 +47,7 @@ TEST_F(Train, RecordsTheBetasThatAMomentumStandsFor) {
   EXPECT_EQ(sgdm["beta1"], 0.5);
   EXPECT_EQ(sgdm["momentum"], 0);
   const json vote = summary({"--method", "signum-vote", "--steps", "2"})["method"];
-  EXPECT_EQ(vote["beta1"], 0.9);
+  EXPECT_EQ(vote["beta1"], 0.99);
 }
 
 TEST_F(Train, RecordsWhatHappened) {
