@@ -15,7 +15,7 @@ import torch.distributed as dist
 import models
 import pride
 from models import make
-from processes import SOON
+from processes import PATIENCE, SOON
 
 # --- A rank dies or stalls. ---------------------------------------------------------------------------
 
@@ -113,9 +113,11 @@ def test_a_rank_whose_own_code_raises_is_named(job):
 # --- Ctrl-C. ------------------------------------------------------------------------------------------
 
 
-def waiting(where, overlap):
-    """Rank 1 stays away for a minute; the others wait for it."""
+def waiting(where, overlap, marker):
+    """Rank 1 stays away for a minute; the others wait for it. Rank 0 makes the file before it does."""
     rank = dist.get_rank()
+    if rank == 0 and where != "step":
+        marker.touch()
     if rank == 1 and where == "construct":
         time.sleep(60)
     if rank == 1 and where == "connect":
@@ -127,6 +129,8 @@ def waiting(where, overlap):
         time.sleep(60)
     optimizer.zero_grad()
     models.backward(model, 3)
+    if rank == 0:
+        marker.touch()
     try:
         optimizer.step()
     except BaseException:
@@ -134,11 +138,19 @@ def waiting(where, overlap):
         raise
 
 
+def sleep_until(marker):
+    """Until rank 0 waits for rank 1."""
+    until = time.monotonic() + PATIENCE
+    while not marker.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.8)
+
+
 @pytest.mark.parametrize("where, overlap", [("step", False), ("step", True), ("construct", False),
                                             ("connect", False)])
-def test_ctrl_c_acts_within_a_second_and_the_others_end(job, where, overlap):
-    job = job(3, waiting, where, overlap)
-    time.sleep(0.8)
+def test_ctrl_c_acts_within_a_second_and_the_others_end(job, tmp_path, where, overlap):
+    job = job(3, waiting, where, overlap, tmp_path / "waits")
+    sleep_until(tmp_path / "waits")
     began = time.monotonic()
     job.signal(0, signal.SIGINT)
     text, _, _ = job.result(0)
@@ -244,19 +256,19 @@ class Preempted(Exception):
     pass
 
 
-def preempted_while_waiting(kind, overlap):
+def preempted_while_waiting(kind, overlap, marker):
     def handler(*_):
         raise kind("spot")
 
     signal.signal(signal.SIGTERM, handler)
-    waiting("step", overlap)
+    waiting("step", overlap, marker)
 
 
 @pytest.mark.parametrize("kind, overlap", [(Preempted, False), (Preempted, True),
                                            (RuntimeError, False)])
-def test_what_a_signal_handler_raises_in_a_wait_comes_out_of_step(job, kind, overlap):
-    job = job(3, preempted_while_waiting, kind, overlap)
-    time.sleep(0.8)
+def test_what_a_signal_handler_raises_in_a_wait_comes_out_of_step(job, tmp_path, kind, overlap):
+    job = job(3, preempted_while_waiting, kind, overlap, tmp_path / "waits")
+    sleep_until(tmp_path / "waits")
     job.signal(0, signal.SIGTERM)
     text, _, _ = job.result(0)
     assert text == f"{kind.__name__}: spot"
