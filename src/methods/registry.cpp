@@ -22,7 +22,7 @@ extern const MethodEntry kAdamW, kSgdm, kLion, kMuon, kDistributedLionVote, kDis
 
 namespace {
 
-const std::string kCautiousDecay = "cautious_decay";
+constexpr const char* kCautiousDecay = "cautious_decay";
 
 constexpr const MethodEntry* kMethods[] = {
     &methods::kAdamW,
