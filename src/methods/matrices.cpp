@@ -82,7 +82,8 @@ std::vector<SplitItem> items_of(const std::string& method, const std::string& te
   for (const std::string& each : words_of(text)) {
     const std::size_t equals = each.rfind('=');
     const bool has_sizes = equals != each.npos && equals > 0;
-    SplitItem& item = items.emplace_back(each, has_sizes ? each.substr(0, equals) : each);
+    SplitItem& item = items.emplace_back(
+        SplitItem{.text = each, .word = has_sizes ? each.substr(0, equals) : each});
     for (std::size_t end = equals; has_sizes && end < each.size();) {
       const std::size_t begin = end + 1;
       end = std::min(each.find('+', begin), each.size());
