@@ -245,7 +245,7 @@ class Groups:
                 raise InvalidArgument(
                     f"pride: {pairs[0][0]} is {value} on rank(s) {listed(some)} and {other} on rank(s) "
                     f"{listed(those)}: it must be equal on all ranks")
-        self._ranks.same(rows, column, "hyper-parameters (lr, betas, eps, weight_decay, maximize)")
+        self._ranks.same(rows, column, "hyper-parameters (lr, betas, eps, weight_decay, momentum, maximize)")
 
     def _named(self, values, n):
         """(name, value) of all values of n groups, and of the factor."""

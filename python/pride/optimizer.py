@@ -29,8 +29,8 @@ class Optimizer(Stepping):
         params: parameters, ``(name, parameter)`` pairs, or dicts of groups, as in torch. A group may
             have a ``"method"`` of its own, with ``"options"``: its other defaults are then that
             method's. ``"matrix"``, True or False, decides for its tensors whether a method that
-            orthogonalises matrices treats them as such. These three keys cannot change; all others
-            are followed in every step.
+            orthogonalises matrices treats them as such. These three keys cannot change; rates,
+            betas, eps, momentum and decay are read in every step.
         lr, betas, eps, weight_decay: of groups without a method of their own; default: those of the
             method. Weight decay is decoupled; it also changes a parameter that no rank has used in
             a step, except with ``requires_grad=False``. ``betas`` has as many values as the method

@@ -288,3 +288,20 @@ def test_ranks_agree_on_flags(world):
     errors = world(2).errors(of_other_flags)
     assert all("layouts of rank(s) 1 and of rank 0 differ" in str(error) for error in errors)
     assert "'w' of shape (4, 4), group 0, no matrix" in str(errors[1])
+
+
+def test_a_split_names_matrices_beside_a_rest_that_has_no_such_name(capfd):
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = nn.Linear(8, 12, bias=False), nn.Linear(4, 8, bias=False)
+            self.lm_head = nn.Linear(8, 3, bias=False)
+
+    split = {"qkv": [8, 2, 2]}
+    pride.Optimizer(pride.muon_groups(Attention(), matrices=dict(options={"split": split}))).close()
+    assert capfd.readouterr().err == ("pride: dlion-muon: matrices: out.weight; split: qkv.weight "
+                                      "(3 blocks); adamw: lm_head.weight\n")
+    with pytest.raises(pride.InvalidArgument, match="'lm_head=3' names no matrix of this method"):
+        pride.Optimizer([{"params": [("qkv", models.parameter(1, 12, 8)),
+                                    ("lm_head", models.parameter(2, 3, 8))]}],
+                        method="dlion-muon", options={"split": "lm_head=3"})

@@ -125,22 +125,6 @@ def test_a_tied_weight_is_in_one_group():
         pride.muon_groups(gpt("proj", tied=True), overrides=[("proj.weight", {})])
 
 
-def test_a_split_names_matrices_beside_a_rest_that_has_no_such_name(capfd):
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.qkv, self.out = nn.Linear(8, 12, bias=False), nn.Linear(4, 8, bias=False)
-            self.lm_head = nn.Linear(8, 3, bias=False)
-
-    split = {"qkv": [8, 2, 2]}
-    pride.Optimizer(pride.muon_groups(Attention(), matrices=dict(options={"split": split}))).close()
-    assert capfd.readouterr().err == ("pride: dlion-muon: matrices: out.weight; split: qkv.weight "
-                                      "(3 blocks); adamw: lm_head.weight\n")
-    with pytest.raises(pride.InvalidArgument, match="'lm_head=3' names no matrix of this method"):
-        pride.Optimizer([{"params": [("qkv", parameter(1, 12, 8)), ("lm_head", parameter(2, 3, 8))]}],
-                        method="dlion-muon", options={"split": "lm_head=3"})
-
-
 def test_groups_without_parameters_are_left_out():
     class Square(nn.Module):
         def __init__(self):

@@ -6,6 +6,7 @@
 #include "signs.h"
 #include "small_run.h"
 #include "support/texts.h"
+#include "train/settings/groups.h"
 #include "train/settings/varying.h"
 
 namespace pride::train::varying_test {
@@ -52,7 +53,7 @@ TEST(Varying, OtherTextsAreRefusedByName) {
            {"beta1=-0.5@1", "VALUE must be"},
            {"beta1=0.9@0;beta1=0.8@5", "beta1 is given twice"}}) {
     texts::expect_error<InvalidArgument>([&] { parse_varying(text); }, {error});
-    EXPECT_NE(wrong_varying(text).find(error), std::string::npos) << text;
+    EXPECT_NE(wrong<parse_varying>(text).find(error), std::string::npos) << text;
   }
   texts::expect_error<InvalidArgument>(
       [] { one("beta1=0.9@0,0.9@10,0.8@50%").check(20); },

@@ -148,7 +148,7 @@ std::vector<Flag> method_flags() {
              "momentum, weight-decay or an option of METHOD; defaults are METHOD's. --schedule "
              "scales all "
              "rates. Not with --coordinator",
-             {.wrong = wrong_groups}),
+             {.wrong = wrong<parse_groups>}),
       own("lr", &O::lr, "Peak learning rate. Default: the method's, larger for small models"),
       own("beta1", &O::beta1, "Default: the method's"),
       own("beta2", &O::beta2, "Default: the method's"),
@@ -172,7 +172,7 @@ std::vector<Flag> method_flags() {
              "weight-decay=0.2@0,0@100% cosine'. NAME is beta1, beta2, momentum or weight-decay. "
              "STEP is a step or a share of the run. Between two points a value moves in a line, or "
              "in half a cosine. For the tensors of --method; weight-decay for those that decay",
-             {.wrong = wrong_varying}),
+             {.wrong = wrong<parse_varying>}),
       own("clip-norm", &O::clip_norm,
           "Local clipping: each worker scales its own gradient down to this 2-norm before it "
           "enters the method. 0: none"),

@@ -95,15 +95,6 @@ std::vector<GroupChoice> parse_groups(const std::string& text) {
   return choices;
 }
 
-std::string wrong_groups(const std::string& text) {
-  try {
-    parse_groups(text);
-    return "";
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-}
-
 std::vector<int> entries_of_tensors(const std::string& text, const Layout& layout) {
   const auto choices = parse_groups(text);
   std::vector<int> entries(layout.tensors().size(), 0);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "pride/error.h"
 #include "pride/layout.h"
 #include "pride/replica.h"
 
@@ -28,8 +29,16 @@ struct GroupChoice {
 // that is no number. The optimizer checks other limits.
 std::vector<GroupChoice> parse_groups(const std::string& text);
 
-// Empty, or the error of the flag's value.
-std::string wrong_groups(const std::string& text);
+// For a flag's rule: empty, or the error of parsing its text.
+template <auto kParse>
+std::string wrong(const std::string& text) {
+  try {
+    kParse(text);
+    return "";
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+}
 
 // For each tensor the entry that takes it, from 1; 0: none. Throws InvalidArgument on a word that
 // takes no tensor, or one of another entry, and if no tensor is left.

@@ -96,13 +96,4 @@ std::vector<Varying> parse_varying(const std::string& text) {
   return all;
 }
 
-std::string wrong_varying(const std::string& text) {
-  try {
-    parse_varying(text);
-    return "";
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-}
-
 }  // namespace pride::train

@@ -34,7 +34,4 @@ struct Varying {
 // InvalidArgument, naming the entry, on another form. The optimizer checks limits.
 std::vector<Varying> parse_varying(const std::string& text);
 
-// Empty, or the error of the flag's value.
-std::string wrong_varying(const std::string& text);
-
 }  // namespace pride::train
