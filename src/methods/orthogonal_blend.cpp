@@ -33,7 +33,8 @@ std::vector<MethodOption> OrthogonalBlend::options(const std::string& matrix_sca
            "as a matrix; nor is a tensor with one dimension. =name: the tensor of that name; none: "
            "no word"},
           {"split", kSplit,
-           "blocks of a matrix that are orthogonalised separately; items, separated by commas. WORD: if "
+           "blocks of a matrix that are orthogonalised separately; items, separated by commas. "
+           "WORD: if "
            "the matrix's name contains it and the longer side is three times the shorter, three "
            "equal blocks (query, key and value). WORD=SIZES, such as qkv=4096+1024+1024 or "
            "q_proj=32*128: blocks of these sizes, which add up to its rows or else to its columns. "
