@@ -116,13 +116,14 @@ TEST(OptimizerState, OptionsThatAStateIsOlderThanMustHaveTheirDefaults) {
 // Lists of words may have spaces; the options of a state are separated by them.
 TEST(OptimizerState, OptionsWithSpacesAreThoseWithout) {
   if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
-  run_world(1, [](Communicator& comm) {
+  const Layout matrices({{"w", {30, 7}}, {"u", {4, 8}}, {"b", {30}}});
+  run_world(1, [&](Communicator& comm) {
     const auto made = [&](const std::string& split) {
-      return Optimizer(comm, kLayout, {.method = "muon", .options = {{"split", split}}});
+      return Optimizer(comm, matrices, {.method = "muon", .options = {{"split", split}}});
     };
-    const StateDict state = made("qkv, =w=30*1, =b=4").save();
-    EXPECT_NO_THROW(made("qkv,=w=30*1,=b=4").load(state));
-    for (const char* other : {"qkv, =w=7*1, =b=4", "qkv,=w=7*1,=b=4", "qkv, =w=30*1"}) {
+    const StateDict state = made("qkv, =w=30*1, =u=4").save();
+    EXPECT_NO_THROW(made("qkv,=w=30*1,=u=4").load(state));
+    for (const char* other : {"qkv, =w=7*1, =u=4", "qkv,=w=7*1,=u=4", "qkv, =w=30*1"}) {
       EXPECT_THROW(made(other).load(state), InvalidArgument) << other;
     }
   });
