@@ -41,6 +41,8 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
 # clones in different folders share compiled files; their debug information may name another clone
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD} CCACHE_NOHASHDIR=1
+# on CPUs that OpenBLAS 0.3.21 does not know it takes kernels without AVX; pride's programs mend that themselves
+if grep -qw avx512dq /proc/cpuinfo; then export OPENBLAS_CORETYPE=${OPENBLAS_CORETYPE:-SkylakeX}; fi
 export CTEST_OUTPUT_ON_FAILURE=1 CMAKE_COLOR_DIAGNOSTICS=OFF
 
 minutes() { awk -v s="$1" 'BEGIN { printf "%.1f", s / 60 }'; }

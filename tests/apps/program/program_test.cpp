@@ -122,6 +122,20 @@ TEST(Program, InfoTellsWhatThisBuildIs) {
 #endif
 }
 
+// An OpenBLAS that is older than the CPU takes its kernels without AVX: the program starts again.
+TEST(Program, TakesKernelsOfThisCpu) {
+#ifdef __x86_64__
+  if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2";
+#endif
+  const auto blas = [](const std::string& environment) {
+    return json_of(run_shell(environment + command_of({"info", "--json"}))).at("blas").dump();
+  };
+  const std::string chosen = blas("env -u OPENBLAS_CORETYPE ");
+  if (chosen.find("OpenBLAS") == std::string::npos) GTEST_SKIP() << "no OpenBLAS: " << chosen;
+  EXPECT_EQ(chosen.find("core Prescott"), std::string::npos) << chosen;
+  expect_contains(blas("OPENBLAS_CORETYPE=Prescott "), "core Prescott");
+}
+
 TEST(Program, InfoTellsWhyThereIsNoGpuPath) {
   const std::string environment = "PRIDE_CUDA_DRIVER=/nowhere/libcuda.so PRIDE_CACHE=/kernels ";
   const auto cuda = json_of(run_shell(environment + command_of({"info", "--json"}))).at("cuda");
