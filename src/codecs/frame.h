@@ -47,7 +47,9 @@ enum class Codec : std::uint8_t {
   kMeanBf16 = 18,
   kAllSigns = 19,
   kTurnSigns = 20,
-  kTurnVote = 21
+  kTurnVote = 21,
+  kGradientLevels = 22,
+  kMeanLevels = 23
 };
 
 // A frame in flight: the head, and a body that is sent from the caller's memory.

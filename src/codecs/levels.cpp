@@ -14,6 +14,12 @@ Values values_of(const Floats& x) {
   return {x.upper, x.n, DType::kBFloat16};
 }
 
+float value_of(BFloat16 scale) {
+  float value = 0;
+  to_float({&scale, 1}, {&value, 1});
+  return value;
+}
+
 // For each of the 64 codes of a word: whether any of its bits is set, and whether all are.
 struct WordOfCodes {
   std::uint64_t any = 0, all = ~std::uint64_t{0};
@@ -47,23 +53,61 @@ void check_levels(const ReceivedFrame& f, int bits) {
   }
 }
 
-void check_values(const ReceivedFrame& f, ValueFormat format) {
-  const std::size_t n = f.shard.size();
-  const ValueView view(f.frame.head.data(), n, format);
-  for (const float scale : view.scales) {
+// The scales and codes of values in levels.
+void check_scales(const ReceivedFrame& f, const ValueView<const std::byte>& view) {
+  const auto largest = static_cast<float>(kernels::largest_level(view.shape.bits));
+  for (std::size_t k = 0; k < view.scales.size(); ++k) {
+    const float scale = value_of(view.scales[k]);
     if (!std::isfinite(scale) || std::signbit(scale)) f.refuse("has ", scale, " as a scale");
+    if (!std::isfinite(scale * largest)) {
+      f.refuse("has ", scale, " as a scale, too large for the largest level, at value ",
+               kScaled * k);
+    }
   }
   if (!padding_is_zero(std::as_bytes(view.scales)))
     f.refuse("has nonzero padding after its scales");
-  for (std::size_t w = 0; !view.lines.empty() && w < n / 64; ++w) {
+  for (std::size_t w = 0; w < view.scales.size(); ++w) {
     if (look_at(view.lines, view.shape, w).all != 0) f.refuse("has an invalid code (all bits set)");
   }
+}
+
+// The codes of word w differ from level 0 in these bits.
+std::uint64_t nonzero_levels(const ValueView<const std::byte>& view, std::size_t w) {
+  std::uint64_t bits = 0;
+  for (int b = 0; b < view.shape.bits; ++b) {
+    const std::uint64_t line =
+        view.lines[view.shape.at(w) + static_cast<std::size_t>(b) * view.shape.width(w)];
+    bits |= b + 1 < view.shape.bits ? ~line : line;  // the code of 0 is 2^(bits - 1) - 1
+  }
+  return bits;
+}
+
+void check_gradients(const ReceivedFrame& f, ValueFormat format) {
+  const ValueView view(f.frame.head.data(), f.shard.size(), format, f.shard.pieces.size());
+  check_scales(f, view);
+  for (std::size_t k = 0; k < f.shard.pieces.size(); ++k) {
+    const Piece& piece = f.shard.pieces[k];
+    const std::size_t end = piece.first_word + piece.n_words();
+    if (bit_at(view.unused, k)) {  // all bits are 0
+      for (std::size_t w = piece.first_word; w < end; ++w) {
+        if (view.scales[w] == BFloat16{} && look_at(view.lines, view.shape, w).any == 0) continue;
+        f.refuse("has levels of tensor ", piece.tensor, ", which it marks as unused");
+      }
+      continue;
+    }
+    const std::uint64_t last = nonzero_levels(view, end - 1);
+    if (bits_beyond({&last, 1}, piece.n())) {
+      f.refuse("has levels beyond the end of tensor ", piece.tensor);
+    }
+  }
+}
+
+void check_values(const ReceivedFrame& f, ValueFormat format) {
+  const std::size_t n = f.shard.size();
+  const ValueView view(f.frame.head.data(), n, format);
+  check_scales(f, view);
   const std::size_t bad = first_beyond_range(f.frame.head, format, n);
   if (bad >= n) return;
-  if (!view.scales.empty()) {
-    f.refuse("has ", view.scales[bad / kScaled],
-             " as a scale, too large for the largest level, at value ", bad);
-  }
   std::vector<float> values(n);
   read_values(f.frame.head, format, values);
   f.refuse("has ", values[bad], " as value ", bad);
@@ -97,14 +141,24 @@ FrameKind value_frames(Codec codec, ValueFormat format) {
           .check = [=](const ReceivedFrame& f) { check_values(f, format); }};
 }
 
-void write_values(Space& space, std::span<const float> values, const ValueView<std::byte>& frame,
+FrameKind gradient_frames(Codec codec, ValueFormat format) {
+  return {.codec = codec,
+          .name = codec == Codec::kGradientLevels ? "gradient levels" : "mean levels",
+          .bytes =
+              [=](const Shard& s) {
+                return ValueView<std::byte>(nullptr, s.size(), format, s.pieces.size()).bytes;
+              },
+          .check = [=](const ReceivedFrame& f) { check_gradients(f, format); }};
+}
+
+void write_values(Space& space, const Values& values, const ValueView<std::byte>& frame,
                   std::size_t first, FaultSlot fault) {
   if (frame.scales.empty()) {
-    const Floats to = frame.numbers.subspan(first, values.size());
-    space.run(kernels::Copy{values, to});
+    const Floats to = frame.numbers.subspan(first, values.n);
+    space.run(kernels::Copy{std::span(static_cast<const float*>(values.data), values.n), to});
     return space.run(kernels::CheckFinite{values_of(to), fault});
   }
-  const std::size_t word = first / kScaled, n = values.size() / kScaled;
+  const std::size_t word = first / kScaled, n = words_for(values.n);
   space.run(kernels::WriteValues{
       values,
       frame.scales.subspan(word, n),
@@ -125,7 +179,7 @@ void write_values(std::span<const float> values, ValueFormat format, std::span<s
   const ValueView view(frame.data(), values.size(), format);
   clear_padding(view.scales);
   std::uint32_t fault = Wire::kNoTensor;  // first_beyond_range() finds it again
-  write_values(Space::host(), values, view, 0, {&fault, 0});
+  write_values(Space::host(), Values::of(values), view, 0, {&fault, 0});
 }
 
 void read_values(std::span<const std::byte> frame, ValueFormat format, std::span<float> values) {
@@ -138,7 +192,7 @@ std::size_t first_beyond_range(std::span<const std::byte> frame, ValueFormat for
   if (format.kind == ValueFormat::Kind::kLevels) {
     const auto largest = static_cast<float>(kernels::largest_level(format.bits));
     const auto found = std::ranges::find_if(
-        view.scales, [&](float scale) { return !std::isfinite(scale * largest); });
+        view.scales, [&](BFloat16 scale) { return !std::isfinite(value_of(scale) * largest); });
     return found == view.scales.end()
                ? n
                : kScaled * static_cast<std::size_t>(found - view.scales.begin());

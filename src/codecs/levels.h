@@ -33,15 +33,17 @@ void check_codes(const ReceivedFrame& f, int bits);
 struct ValueFormat {
   enum class Kind { kFloat32, kBFloat16, kLevels };
   Kind kind = Kind::kFloat32;
-  int bits = 32;  // per value; for kLevels 2 to 8, and a float32 for each 64 values
+  int bits = 32;  // per value; for kLevels 2 to 8, and a bfloat16 for each 64 values
 };
 
-// A frame of n values in one of the formats. Parts of other formats are empty. `numbers` are the
-// values of formats without levels.
+// A frame of n values in one of the formats, with unused bits of so many pieces. Parts of other
+// formats are empty. `numbers` are the values of formats without levels.
 template <typename Byte>
 struct ValueView {
-  ValueView(Byte* frame, std::size_t n, ValueFormat format) : shape{n / 64, format.bits} {
+  ValueView(Byte* frame, std::size_t n, ValueFormat format, std::size_t pieces = 0)
+      : shape{n / 64, format.bits} {
     Parts<Byte> parts(frame);
+    unused = parts.words(words_for(pieces));
     switch (format.kind) {
       case ValueFormat::Kind::kFloat32:
         numbers = parts.template take<float>(n);
@@ -50,14 +52,15 @@ struct ValueView {
         numbers = {parts.template take<std::uint16_t>(n).data(), nullptr, n};
         break;
       case ValueFormat::Kind::kLevels:
-        scales = parts.template take<float>(n / 64);
+        scales = parts.template take<BFloat16>(n / 64);
         lines = parts.words(shape.size());
     }
     bytes = parts.end();
   }
   kernels::LevelShape shape;
+  Words<Byte> unused;
   BasicFloats<typename Parts<Byte>::template Like<float>> numbers;
-  std::span<typename Parts<Byte>::template Like<float>> scales;
+  std::span<typename Parts<Byte>::template Like<BFloat16>> scales;
   Words<Byte> lines;
   std::size_t bytes = 0;
 };
@@ -65,11 +68,14 @@ struct ValueView {
 // Frames of shard.size() values, a multiple of 64. Refused: invalid scales, non-finite values.
 // Codec: kValues or kMeanValues.
 FrameKind value_frames(Codec codec, ValueFormat format);
+// The same of the shard's gradients in levels, with unused bits. Refused, too: levels of an unused
+// piece or of its padding. Codec: kGradientLevels or kMeanLevels.
+FrameKind gradient_frames(Codec codec, ValueFormat format);
 
 // Encodes values into a frame in the space's memory from value `first`, a multiple of 64, on, and
 // decodes them. The decoded values are the same on every rank. A value that is not finite, or its
-// scale, is a fault.
-void write_values(Space& space, std::span<const float> values, const ValueView<std::byte>& frame,
+// scale, is a fault. REQUIRES: formats without levels: values in float32, factor 1.
+void write_values(Space& space, const Values& values, const ValueView<std::byte>& frame,
                   std::size_t first, FaultSlot fault);
 void read_values(Space& space, const ValueView<const std::byte>& frame, std::size_t first,
                  std::span<float> values);

@@ -33,6 +33,9 @@ class JobMaker {
   std::span<float> floats() { return floats(n); }
   std::span<float> poisoned() { return floats(); }
   std::span<float> scales(std::size_t count) { return floats(count); }
+  std::span<BFloat16> scales_of_values(std::size_t count) {
+    return {reinterpret_cast<BFloat16*>(halves(DType::kBFloat16, count)), count};
+  }
   std::span<float> squares() {
     std::vector<float> values(drawn(n));
     for (float& x : values) x = std::abs(value());
@@ -125,12 +128,13 @@ class JobMaker {
     const float factor[1] = {0.73f};
     return below(4) == 0 ? memory_.array<float>(factor) : nullptr;
   }
-  std::uint16_t* halves(DType dtype) {
-    std::vector<std::uint16_t> values(drawn(n));
+  std::uint16_t* halves(DType dtype) { return halves(dtype, n); }
+  std::uint16_t* halves(DType dtype, std::size_t count) {
+    std::vector<std::uint16_t> values(drawn(count));
     for (std::uint16_t& x : values) {
       x = dtype == DType::kBFloat16 ? to_bfloat16(value()) : to_float16(value());
     }
-    return memory_.array<std::uint16_t>(values, n);
+    return memory_.array<std::uint16_t>(values, count);
   }
   std::size_t drawn(std::size_t count) const {
     return timed() ? std::min(count, options_.period) : count;

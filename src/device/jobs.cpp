@@ -208,15 +208,13 @@ Job job_for(const kernels::Quantise& c) {
 }
 Job job_for(const kernels::WriteValues& c) {
   return made(Kernel::k_write_values,
-              LevelValues{const_cast<float*>(c.values.data()), c.scales.data(), c.values.size(),
-                          lines_of(c.lines), fault_of(c.fault)});
+              WrittenValues{values_of(c.values), reinterpret_cast<u16*>(c.scales.data()),
+                            c.values.n, lines_of(c.lines), fault_of(c.fault)});
 }
 Job job_for(const kernels::ReadValues& c) {
-  return made(Kernel::k_read_values, LevelValues{c.values.data(),
-                                                 const_cast<float*>(c.scales.data()),
-                                                 c.values.size(),
-                                                 lines_of(c.lines, c.shape, c.first_word),
-                                                 {}});
+  return made(Kernel::k_read_values,
+              ReadValues{c.values.data(), reinterpret_cast<const u16*>(c.scales.data()),
+                         c.values.size(), lines_of(c.lines, c.shape, c.first_word)});
 }
 
 }  // namespace

@@ -218,17 +218,17 @@ PRIDE_BODY void levels(const Levels& j, u64 at) {
   if (bad) lower(j.fault.slot, j.fault.tensor);
 }
 
-// ---- Averaged momenta ---------------------------------------------------------------------------
+// ---- Values to be averaged ----------------------------------------------------------------------
 
 // write_values() and read_values() of codecs/levels.h with kLevels: 64 values share a scale.
-struct LevelValues {
-  float* values;
-  float* scales;
-  u64 n;  // a multiple of 64
+struct WrittenValues {
+  Values values;
+  u16* scales;
+  u64 n;
   Lines lines;
   Fault fault;
 };
-PRIDE_BODY void write_values(const LevelValues& j, u64 at) {
+PRIDE_BODY void write_values(const WrittenValues& j, u64 at) {
   Chunk<float> x;
   fetch(x, j.values, at, j.n);
   const i32 largest = largest_of(j.lines.bits);
@@ -238,21 +238,31 @@ PRIDE_BODY void write_values(const LevelValues& j, u64 at) {
     Lanes<float> most;
     each([&](u32 lane) {
       const float a = magnitude_of(x(lane, 2 * w)), b = magnitude_of(x(lane, 2 * w + 1));
-      most[lane] = a > b ? a : b;
+      const float larger = a > b ? a : b;
+      most[lane] = is_finite(a) && is_finite(b) ? larger : float_of(0x7F800000u);
     });
     const float size = largest_of(most);
-    const float step = size < kZeroFloor ? 0.0f : size / (float)largest;
+    u16 scale = to_bfloat16(size < kZeroFloor ? 0.0f : size / (float)largest);
+    const float step = from_bfloat16(scale);
+    const bool bad = !is_finite(step * (float)largest);
+    if (bad) scale = 0;
     const float inv = inverse_of(step);
     each([&](u32 lane) {
-      codes(lane, 2 * w) = code_of(x(lane, 2 * w), inv, largest);
-      codes(lane, 2 * w + 1) = code_of(x(lane, 2 * w + 1), inv, largest);
-      if (lane == 0 && 64 * w < count_of(at, j.n)) j.scales[at / 64 + w] = step;
+      codes(lane, 2 * w) = bad ? (u32)largest : code_of(x(lane, 2 * w), inv, largest);
+      codes(lane, 2 * w + 1) = bad ? (u32)largest : code_of(x(lane, 2 * w + 1), inv, largest);
+      if (lane == 0 && 64 * w < count_of(at, j.n)) j.scales[at / 64 + w] = scale;
     });
-    if (!is_finite(step * (float)largest)) lower(j.fault.slot, j.fault.tensor);
+    if (bad) lower(j.fault.slot, j.fault.tensor);
   }
   store_codes(j.lines, at, j.n, codes);
 }
-PRIDE_BODY void read_values(const LevelValues& j, u64 at) {
+struct ReadValues {
+  float* values;
+  const u16* scales;
+  u64 n;  // a multiple of 64
+  Lines lines;
+};
+PRIDE_BODY void read_values(const ReadValues& j, u64 at) {
   const u32 count = count_of(at, j.n);
   const i32 largest = largest_of(j.lines.bits);
   PRIDE_NO_UNROLL
@@ -268,7 +278,7 @@ PRIDE_BODY void read_values(const LevelValues& j, u64 at) {
         high[lane] |= ((u32)(word >> 32) >> lane & 1) << b;
       });
     }
-    const float scale = j.scales[at / 64 + w];
+    const float scale = from_bfloat16(j.scales[at / 64 + w]);
     float* const to = j.values + at + 64 * w;
     each([&](u32 lane) {
       to[lane] = (float)((i32)low[lane] - largest) * scale;
@@ -277,10 +287,10 @@ PRIDE_BODY void read_values(const LevelValues& j, u64 at) {
   }
 }
 
-#define PRIDE_LEVEL_KERNELS               \
-  PRIDE_KERNEL(measure, Measure)          \
-  PRIDE_KERNEL(levels, Levels)            \
-  PRIDE_KERNEL(write_values, LevelValues) \
-  PRIDE_KERNEL(read_values, LevelValues)
+#define PRIDE_LEVEL_KERNELS                 \
+  PRIDE_KERNEL(measure, Measure)            \
+  PRIDE_KERNEL(levels, Levels)              \
+  PRIDE_KERNEL(write_values, WrittenValues) \
+  PRIDE_KERNEL(read_values, ReadValues)
 
 }  // namespace pride::device

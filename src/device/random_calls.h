@@ -162,14 +162,15 @@ class RandomCalls {
   }
   kernels::WriteValues of(Of<kernels::WriteValues>) {
     const std::size_t n_words = words_for(make_.n);
-    make_.n = 64 * n_words;
-    return {make_.floats(), make_.scales(n_words), make_.lines(n_words), make_.fault()};
+    return {make_.broken_values(), make_.scales_of_values(n_words), make_.lines(n_words),
+            make_.fault()};
   }
   kernels::ReadValues of(Of<kernels::ReadValues>) {
     const std::size_t n_words = words_for(make_.n);
     make_.n = 64 * n_words;
     const kernels::LevelLines lines = make_.lines(n_words);
-    return {make_.scales(n_words), lines.words, lines.shape, lines.first_word, make_.floats()};
+    return {make_.scales_of_values(n_words), lines.words, lines.shape, lines.first_word,
+            make_.floats()};
   }
 
   Maker& make_;

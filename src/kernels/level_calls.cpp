@@ -128,30 +128,52 @@ void Quantise::run() const noexcept {
 
 void WriteValues::run() const noexcept {
   const int largest = largest_level(lines.shape.bits);
-  std::array<std::int8_t, kRunWords * kScaled> levels;  // the fastest unit of packing
+  constexpr std::size_t kUnit = kRunWords * kScaled;  // the fastest one of packing
+  alignas(64) std::array<std::int8_t, kUnit> levels;
+  alignas(64) std::array<float, kUnit> widened;
+  std::array<float, kRunWords> steps;
   for (std::size_t first = 0; first < scales.size(); first += kRunWords) {
     const auto some = scales.subspan(first, std::min(kRunWords, scales.size() - first));
-    const auto q = std::span(levels).first(kScaled * some.size());
+    const std::size_t at = kScaled * first, n = std::min(kUnit, values.n - at);
+    const auto x = values.read(at, n, widened);
+    const auto block = [&](std::size_t k) {
+      return x.subspan(kScaled * k, std::min(kScaled, n - kScaled * k));
+    };
+    const auto of_some = std::span(steps).first(some.size());
     for (std::size_t k = 0; k < some.size(); ++k) {
-      const auto block = values.subspan(kScaled * (first + k), kScaled);
       // below the floor the reciprocal might not be finite
-      const float most = max_abs(block);
-      some[k] = most < kZeroFloor ? 0.0f : most / static_cast<float>(largest);
-      quantise(block, inverse_of(some[k]), largest, q.subspan(kScaled * k, kScaled));
-      if (!std::isfinite(some[k] * static_cast<float>(largest))) fault.note();
+      const float most = max_abs(block(k));
+      steps[k] = most < kZeroFloor ? 0.0f : most / static_cast<float>(largest);
+    }
+    to_bf16(of_some, some);
+    to_float(some, of_some);
+    const auto q = std::span(levels).first(kScaled * some.size());
+    std::ranges::fill(q.subspan(n), std::int8_t{0});
+    for (std::size_t k = 0; k < some.size(); ++k) {
+      const auto of_block = q.subspan(kScaled * k, block(k).size());
+      if (std::isfinite(steps[k] * static_cast<float>(largest)) &&
+          first_non_finite(block(k)) == kAllFinite) {
+        quantise(block(k), inverse_of(steps[k]), largest, of_block);
+        continue;
+      }
+      fault.note();
+      some[k] = BFloat16{};
+      std::ranges::fill(of_block, std::int8_t{0});
     }
     pack_levels(q, lines.shape, lines.first_word + first, lines.words);
   }
 }
 
 void ReadValues::run() const noexcept {
-  std::array<std::int8_t, kRunWords * kScaled> levels;
+  alignas(64) std::array<std::int8_t, kRunWords * kScaled> levels;
+  std::array<float, kRunWords> steps;
   for (std::size_t first = 0; first < scales.size(); first += kRunWords) {
     const auto some = scales.subspan(first, std::min(kRunWords, scales.size() - first));
     const auto q = std::span(levels).first(kScaled * some.size());
     unpack_levels(lines, shape, first_word + first, q);
+    to_float(some, std::span(steps).first(some.size()));
     for (std::size_t k = 0; k < some.size(); ++k) {
-      levels_to_floats(q.subspan(kScaled * k, kScaled), some[k],
+      levels_to_floats(q.subspan(kScaled * k, kScaled), steps[k],
                        values.subspan(kScaled * (first + k), kScaled));
     }
   }

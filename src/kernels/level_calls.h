@@ -84,17 +84,18 @@ struct Quantise {
   void run() const noexcept;
 };
 
-// Values in levels: 64 share a scale, which is their largest magnitude / the largest level. A scale
-// at which the largest level is not finite is a fault.
+// Values in levels: 64 share a scale, which is their largest magnitude / the largest level, rounded
+// to bfloat16. If a value or the largest level is not finite, that is a fault, and all 64 have
+// scale and level 0. The last 64 may be fewer: levels after the last value are 0.
 struct WriteValues {
-  std::span<const float> values;
-  std::span<float> scales;
+  Values values;
+  std::span<BFloat16> scales;
   LevelLines lines;
   FaultSlot fault;
   void run() const noexcept;
 };
 struct ReadValues {
-  std::span<const float> scales;
+  std::span<const BFloat16> scales;
   std::span<const std::uint64_t> lines;  // of the shard
   LevelShape shape;
   std::size_t first_word;

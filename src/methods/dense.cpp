@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Source    Loshchilov & Hutter 2019, arXiv:1711.05101, Algorithm 2 (G-AdamW); Chen et al. 2023,
 //           arXiv:2302.06675, Program 1 (G-Lion); Polyak 1964 and Sutskever et al. 2013 (SGD).
-// Cost      32 bits up and 32 bits down per coordinate (16 and 16 with dense = bf16), plus frames.
+// Cost      32 bits up and 32 bits down per coordinate (16 and 16 with dense = bf16; 8.25, 4.25 and
+//           2.25 each way with int8, int4 and int2), plus frames.
 // State     m: momentum; AdamW also v: second moment (n each) float32, equal on all ranks. Lion's
 //           momentum_dtype = bfloat16 stores m in bfloat16: each write rounds to nearest.
 // Deviates  weight decay is decoupled; a tensor without a gradient on any rank only decays.
@@ -13,7 +14,8 @@
 
 namespace pride::methods {
 Dense dense_option(const OptionValues& options) {
-  return static_cast<Dense>(options.word("dense", {"ordered", "native", "bf16"}));
+  return static_cast<Dense>(
+      options.word("dense", {"ordered", "native", "bf16", "int8", "int4", "int2"}));
 }
 
 std::string dense_host_only(const OptionValues& options) {
@@ -32,8 +34,8 @@ MethodInfo dense_info(std::string title, std::string source) {
       {"dense", "ordered",
        "sum of gradients: 'ordered' adds in rank order, the same bits on every transport; 'native' "
        "is the transport's own all-reduce; 'bf16' sends bfloat16 and adds in float32 in rank "
-       "order: "
-       "half the bytes, the same bits on every transport"}};
+       "order: half the bytes, the same bits on every transport; 'int8', 'int4' and 'int2' send "
+       "levels of 8, 4 and 2 bits and a bfloat16 scale for each 64 of them"}};
   return info;
 }
 

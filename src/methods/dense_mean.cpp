@@ -9,6 +9,17 @@
 #include "kernels/kernels.h"
 #include "pride/bf16.h"
 
+namespace pride {
+
+NonFinite overflow_at(const Shard& shard, std::size_t index) {
+  const auto piece = std::ranges::find_if(
+      shard.pieces, [&](const Piece& p) { return shard.begin + index < p.end; });
+  return {NonFinite::kSum,
+          piece == shard.pieces.end() ? 0 : static_cast<std::uint32_t>(piece->tensor)};
+}
+
+}  // namespace pride
+
 namespace pride::methods {
 namespace {
 
@@ -141,13 +152,6 @@ void weighted_mean(std::span<const T* const> rows, std::span<const int> weights,
   }
 }
 
-NonFinite overflow_at(const Shard& shard, std::size_t index) {
-  const auto piece = std::ranges::find_if(
-      shard.pieces, [&](const Piece& p) { return shard.begin + index < p.end; });
-  return {NonFinite::kSum,
-          piece == shard.pieces.end() ? 0 : static_cast<std::uint32_t>(piece->tensor)};
-}
-
 // The mean of the shard over all voters; ranks that do not use a tensor count as zero.
 template <typename T>
 void serve_mean(const Shard& shard, const VoterFrames& voters, const SharedContext& shared,
@@ -185,6 +189,7 @@ void serve_mean(const Shard& shard, const VoterFrames& voters, const SharedConte
 }  // namespace
 
 std::vector<Part> DenseMean::parts(const Bucket& bucket, bool central) const {
+  if (levels_) return levels_->parts(bucket);
   const bool narrow = kind_ == Dense::kBf16;
   const std::size_t width = kind_ == Dense::kNative ? 0 : narrow ? sizeof(BFloat16) : sizeof(float);
   FrameKind up = unused_bits_frames(narrow ? Codec::kDenseBf16 : Codec::kDense,
@@ -205,6 +210,7 @@ std::vector<Part> DenseMean::parts(const Bucket& bucket, bool central) const {
 // Float32 gradients of one flat buffer are sent from there. Others are gathered in `room`, whose
 // second half receives the means; a native sum replaces them in place.
 void DenseMean::encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const {
+  if (levels_) return levels_->encode(bucket, ctx, flight);
   Wire& frames = flight.wire(kFrames);
   ByteBuffer& room = flight.wire(kind_ == Dense::kNative ? kSum : kFrames).room;
   const bool narrow = kind_ == Dense::kBf16, native = kind_ == Dense::kNative;
@@ -271,6 +277,7 @@ void DenseMean::encode_on_device(const Bucket& bucket, const StepContext& ctx, F
 // g = mean over ranks
 void DenseMean::serve(const Part& part, const Shard& shard, const VoterFrames& voters,
                       const SharedContext& shared, Reply& reply) const {
+  if (levels_) return levels_->serve(shard, voters, shared, reply);
   if (part.id == kSum) {
     const std::span sum(reinterpret_cast<float*>(reply.body.data()), shard.size());
     const float* rows[] = {sum.data()};
@@ -301,6 +308,7 @@ std::span<const float> DenseMean::mean_of(const Bucket& bucket, const Flight& fl
 }
 
 void DenseMean::visit(const Bucket& bucket, const Flight& flight, const VisitBlock& visit) const {
+  if (levels_) return levels_->visit(bucket, flight, visit);
   alignas(64) Chunk block;
   for (std::size_t at = bucket.begin; at < bucket.end; at += kChunk) {
     visit(mean_of(bucket, flight, at, std::min(kChunk, bucket.end - at), block));
@@ -309,6 +317,7 @@ void DenseMean::visit(const Bucket& bucket, const Flight& flight, const VisitBlo
 
 void DenseMean::apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx,
                       rules::Rule& rule, View x) const {
+  if (levels_) return levels_->apply(bucket, flight, ctx, rule, x);
   space_.begin_frames();
   const auto mean = space_.upload(means(bucket, flight));
   const DType dtype = kind_ == Dense::kBf16 ? DType::kBFloat16 : DType::kFloat32;

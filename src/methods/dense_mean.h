@@ -1,11 +1,12 @@
-// DenseMean: the mean of the ranks' gradients, uncompressed. A component of the dense methods and
-// of 1-bit Adam's first steps.
+// DenseMean: the mean of the ranks' gradients, uncompressed or in levels of few bits. A component
+// of the dense methods and of 1-bit Adam's first steps.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <limits>
+#include <optional>
 
-#include "methods/mean_gradient.h"
+#include "methods/level_mean.h"
 #include "rules/rule.h"
 
 namespace pride::methods {
@@ -14,13 +15,19 @@ namespace pride::methods {
 // kNative: the transport's all-reduce, in its own order. kBf16: as kOrdered with half the bytes;
 // all gradients, a rank's own too, are rounded to bfloat16 and summed in float32, and the mean is
 // rounded again. A coordinator sums in the order of workers' numbers, with the same bits as ranks.
-// It sums in double if votes are weighted or if the sum overflows.
-enum class Dense { kOrdered, kNative, kBf16 };
+// It sums in double if votes are weighted or if the sum overflows. kInt8, kInt4, kInt2: LevelMean.
+enum class Dense { kOrdered, kNative, kBf16, kInt8, kInt4, kInt2 };
+
+constexpr int level_bits(Dense kind) {  // 0: no levels
+  return kind == Dense::kInt8 ? 8 : kind == Dense::kInt4 ? 4 : kind == Dense::kInt2 ? 2 : 0;
+}
 
 class DenseMean final : public MeanGradient {
  public:
   // kBf16 needs the host.
-  DenseMean(Dense kind, Space& space) : kind_(kind), space_(space) {}
+  DenseMean(Dense kind, Space& space) : kind_(kind), space_(space) {
+    if (const int bits = level_bits(kind); bits != 0) levels_.emplace(bits, space);
+  }
 
   // True if frames may lie in the gradient's own memory.
   bool sends_from_gradient() const noexcept { return kind_ == Dense::kOrdered; }
@@ -48,6 +55,7 @@ class DenseMean final : public MeanGradient {
 
   Dense kind_;
   Space& space_;
+  std::optional<LevelMean> levels_;
 };
 
 }  // namespace pride::methods

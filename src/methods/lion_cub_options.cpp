@@ -38,8 +38,8 @@ MethodInfo lion_cub_info(int) {
   info.title = "Lion Cub";
   info.source = "Ishikawa et al. 2024, arXiv:2411.16462";
   // levels of 4 bits; and a momentum of 8 bits and its part of a scale, once in 8 steps
-  info.bits_up = 4 + 8.5 / 8;
-  info.bits_down = 1 + 8.5 / 8;
+  info.bits_up = 4 + 8.25 / 8;
+  info.bits_down = 1 + 8.25 / 8;
   info.growth = "none";
   info.on_device = true;
   info.default_lr = 1e-4;

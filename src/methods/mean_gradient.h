@@ -19,4 +19,7 @@ class MeanGradient {
   virtual void visit(const Bucket& bucket, const Flight& flight, const VisitBlock& visit) const = 0;
 };
 
+// A sum over the ranks that is not finite at value `index` of the shard, padding included.
+NonFinite overflow_at(const Shard& shard, std::size_t index);
+
 }  // namespace pride

@@ -110,7 +110,7 @@ void MomentumSync::encode(Space& space, const Bucket& bucket, const StepContext&
     const auto staged = space.stage(frame);
     const ValueView view(staged.data(), shard.size(), format_);
     for_parts(ranges, shard, [&](const Range& r, std::size_t first) {
-      write_values(space, m.subspan(r.begin, r.n()), view, first,
+      write_values(space, Values::of(m.subspan(r.begin, r.n())), view, first,
                    {watched, static_cast<std::uint32_t>(r.tensor)});
     });
     space.send(staged, frame);

@@ -210,7 +210,7 @@ TEST(ValueFrames, HaveTheBytesOfTheWireFormat) {
   values[0] = 3, values[1] = -1;
   ByteBuffer frame = zeros(64, levels(3));
   write_values(values, levels(3), frame.span());
-  EXPECT_EQ(payload_of(frame), (Bytes{0,    0,    0x80, 0x3F, 0,    0,    0,    0,     //
+  EXPECT_EQ(payload_of(frame), (Bytes{0x80, 0x3F, 0,    0,    0,    0,    0,    0,     //
                                       0xFC, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,  //
                                       0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,  //
                                       0x01, 0,    0,    0,    0,    0,    0,    0}));
@@ -228,7 +228,7 @@ TEST(ValueFrames, TakeTheBytesOfTheWireFormat) {
     EXPECT_EQ(bytes(n, kBFloat16), 64 + 2 * n);
     for (int bits = 2; bits <= 8; ++bits) {
       EXPECT_EQ(bytes(n, levels(bits)),
-                64 + 8 * ((n + 127) / 128) + n / 8 * static_cast<std::size_t>(bits));
+                64 + 8 * ((n + 255) / 256) + n / 8 * static_cast<std::size_t>(bits));
     }
   }
 }
@@ -241,14 +241,18 @@ TEST(ValueFrames, BringBackFloatsBitForBit) {
   }
 }
 
+// The upper half of the bits, rounded to nearest, ties to even.
+std::uint32_t upper_half(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000u;
+}
+
 TEST(ValueFrames, BringBackTheNearestBFloat16) {
   const auto values = some_values(13 * 64);
   const auto back = there_and_back(values, kBFloat16);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    // the upper half of the bits, rounded to nearest, ties to even
-    const auto bits = std::bit_cast<std::uint32_t>(values[i]);
-    const std::uint32_t upper = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000u;
-    EXPECT_EQ(std::bit_cast<std::uint32_t>(back[i]), upper) << i << ": " << values[i];
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(back[i]), upper_half(values[i]))
+        << i << ": " << values[i];
   }
 }
 
@@ -262,7 +266,7 @@ TEST(ValueFrames, BringBackTheNearestLevel) {
       for (std::size_t i = 64 * block; i < 64 * block + 64; ++i) {
         most = std::max(most, std::abs(values[i]));
       }
-      const float scale = most / s, inv = 1.0f / scale;
+      const float scale = std::bit_cast<float>(upper_half(most / s)), inv = 1.0f / scale;
       for (std::size_t i = 64 * block; i < 64 * block + 64; ++i) {
         const float q = std::clamp(std::nearbyint(values[i] * inv), -s, s);
         EXPECT_EQ(back[i], q * scale) << bits << " bits, value " << i << " = " << values[i];
@@ -276,9 +280,9 @@ TEST(ValueFrames, BringBackNothingOfWhatCountsAsZero) {
     const auto back = there_and_back(std::vector<float>(128, small), levels(8));
     EXPECT_TRUE(std::ranges::all_of(back, [](float x) { return x == 0; })) << small;
   }
-  const std::vector<float> least(64, 0x1p-100f), most(64, std::numeric_limits<float>::max());
-  EXPECT_NEAR(there_and_back(least, levels(8))[0] * 0x1p100f, 1.0f, 1e-6f);
-  EXPECT_NEAR(there_and_back(most, levels(2))[63] / most[0], 1.0f, 1e-6f);
+  const std::vector<float> least(64, 0x1p-100f), most(64, 0x1.fcp127f);
+  EXPECT_NEAR(there_and_back(least, levels(8))[0] * 0x1p100f, 1.0f, 0x1p-8f);
+  EXPECT_NEAR(there_and_back(most, levels(2))[63] / most[0], 1.0f, 0x1p-8f);
 }
 
 TEST(ValueFrames, RefuseWhatIsNotFinite) {
@@ -299,11 +303,12 @@ TEST(ValueFrames, RefuseWhatIsNotFinite) {
 }
 
 TEST(ValueFrames, RefuseLevelsThatHaveNoValue) {
-  // 3 scales and their padding lie at 64, the lines at 80
+  // 3 scales and their padding lie at 64, the lines at 72
   constexpr std::size_t n = 3 * 64;
   const auto with = [](std::size_t scale, float value) {
     ByteBuffer frame = zeros(n, levels(5));
-    numbers<float>(frame, 64)[scale] = value;
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    numbers<std::uint16_t>(frame, 64)[scale] = static_cast<std::uint16_t>(bits >> 16);
     return values_error(frame, n, levels(5));
   };
   for (const float bad : {kNan, kInf, -kInf, -1.0f, -0.0f}) {
@@ -311,11 +316,11 @@ TEST(ValueFrames, RefuseLevelsThatHaveNoValue) {
   }
   EXPECT_EQ(with(2, 1.0f), "");
   expect_refused(with(3, 1.0f), "has nonzero padding after its scales");
-  expect_refused(with(1, 1e38f),
-                 "has 1e+38 as a scale, too large for the largest level, at value 64");
+  expect_refused(with(1, 0x1p126f),
+                 "has 8.50706e+37 as a scale, too large for the largest level, at value 64");
 
   ByteBuffer frame = zeros(n, levels(5));
-  const std::span lines(numbers<std::uint64_t>(frame, 80), 15);
+  const std::span lines(numbers<std::uint64_t>(frame, 72), 15);
   for (std::size_t b = 0; b < 5; ++b) set_bit(lines, 64 * (3 * b + 2) + 9);
   expect_refused(values_error(frame, n, levels(5)), "has an invalid code (all bits set)");
 }

@@ -88,6 +88,9 @@ class SharedArrays {
   std::span<float> squares() { return part(squares_, n); }
   std::span<float> poisoned() { return part(poisoned_, n); }
   std::span<float> scales(std::size_t count) { return part(scales_, count); }
+  std::span<BFloat16> scales_of_values(std::size_t count) {
+    return {reinterpret_cast<BFloat16*>(part(narrow_, count).data()), count};
+  }
   std::span<double> sums(std::size_t count) { return part(sums_, count); }
   std::span<std::uint64_t> words(std::size_t count) { return part(bits_, count); }
   std::span<std::uint64_t> bits() { return words(words_for(n)); }

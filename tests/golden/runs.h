@@ -47,6 +47,9 @@ inline const std::vector<Variant>& variants() {
   static const std::vector<Variant> all = {
       {"adamw", ""},
       {"adamw", "bf16", {{"dense", "bf16"}}},
+      {"adamw", "int8", {{"dense", "int8"}}},
+      {"adamw", "int4", {{"dense", "int4"}}},
+      {"adamw", "int2", {{"dense", "int2"}}},
       {"sgdm", ""},
       {"sgdm", "nesterov", {{"nesterov", "yes"}}},
       {"lion", ""},

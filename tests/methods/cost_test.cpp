@@ -168,19 +168,22 @@ TEST(MethodCost, OfANativeSumIsThatOfThreadsAndNoBound) {
   }
 }
 
-// Two bytes a coordinate each way: exact, and half of what float32 takes.
-TEST(MethodCost, OfBf16IsCountedBytesAndHalfOfFloat32) {
-  for (const std::int64_t d : {std::int64_t{1}, std::int64_t{1000}, std::int64_t{100'003}}) {
-    const Layout layout({{"w", {d}}, {"rows", {63, 3}}});
-    for (const int world : {1, 2, 3, 4, 8}) {
-      Training run{.world = world, .steps = 2};
-      run.options.method = "lion";
-      run.options.options = {{"dense", "bf16"}};
-      run.options.bucket_coords = 512;
-      for (const auto& rank : testing::train(layout, run)) {
-        EXPECT_TRUE(rank.cost.exact);
-        for (const StepReport& report : rank.reports) {
-          ASSERT_EQ(report.bytes_sent, rank.cost.bytes()) << "N=" << world << " d=" << d;
+// Bits a coordinate each way: 16, or those of a level and a bfloat16 for 64 of them.
+TEST(MethodCost, OfFewerBitsIsCountedBytesAndTheirShareOfFloat32) {
+  for (const char* dense : {"bf16", "int8", "int4", "int2"}) {
+    for (const std::int64_t d : {std::int64_t{1}, std::int64_t{1000}, std::int64_t{100'003}}) {
+      const Layout layout({{"w", {d}}, {"rows", {63, 3}}});
+      for (const int world : {1, 2, 3, 4, 8}) {
+        Training run{.world = world, .steps = 2};
+        run.options.method = "lion";
+        run.options.options = {{"dense", dense}};
+        run.options.bucket_coords = 512;
+        for (const auto& rank : testing::train(layout, run)) {
+          EXPECT_TRUE(rank.cost.exact);
+          for (const StepReport& report : rank.reports) {
+            ASSERT_EQ(report.bytes_sent, rank.cost.bytes())
+                << dense << " N=" << world << " d=" << d;
+          }
         }
       }
     }
@@ -191,6 +194,9 @@ TEST(MethodCost, OfBf16IsCountedBytesAndHalfOfFloat32) {
     return static_cast<double>(cost.bytes());
   };
   EXPECT_NEAR(bytes("bf16") / bytes("ordered"), 0.5, 0.001);
+  EXPECT_NEAR(bytes("int8") / bytes("ordered"), 8.25 / 32, 0.001);
+  EXPECT_NEAR(bytes("int4") / bytes("ordered"), 4.25 / 32, 0.001);
+  EXPECT_NEAR(bytes("int2") / bytes("ordered"), 2.25 / 32, 0.001);
 }
 
 // Ten million coordinates in buckets of a million: a block more in a shard costs N - 1 results.

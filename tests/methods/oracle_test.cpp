@@ -65,6 +65,7 @@ TEST_P(MethodOracle, AgreesBitForBit) {
                       .weight_decay = group1 ? 0.0 : 0.1,
                       .nesterov = c.option == "nesterov",
                       .bf16 = c.value == "bf16",
+                      .levels = c.value.starts_with("int") ? c.value[3] - '0' : 0,
                       .bf16_momentum = c.value == "bfloat16"};
     const Oracle oracle(c.method, c.world, testing::initial_of(layout, t), hyper, slot.offset,
                         c.value == "zero", 99);
@@ -78,7 +79,9 @@ std::vector<Case> all_cases() {
     for (const char* method : kMethods) cases.push_back({method, "", "", world});
     cases.push_back({"sgdm", "nesterov", "yes", world});
     for (const char* method : {"adamw", "sgdm", "lion"}) {
-      cases.push_back({method, "dense", "bf16", world});
+      for (const char* dense : {"bf16", "int8", "int4", "int2"}) {
+        cases.push_back({method, "dense", dense, world});
+      }
     }
     for (const char* route : {"sharded", "one-shot"}) {
       for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "pride/cpu.h"
 #include "pride/registry.h"
 #include "support/training.h"
@@ -85,8 +87,10 @@ TEST_P(Replicas, DoNotDependOnTheInstructionSet) {
 
 std::vector<std::string> all_runs() {
   std::vector<std::string> runs = testing::method_variants();
-  runs.insert(runs.end(), {"lion:dense=bf16", "adamw:dense=bf16", "sgdm:dense=bf16",
-                           "onebit-adam:freeze_steps=2", "signsgd-ef:momentum=0.9"});
+  runs.insert(runs.end(),
+              {"lion:dense=bf16", "adamw:dense=bf16", "sgdm:dense=bf16", "adamw:dense=int8",
+               "lion:dense=int4", "sgdm:dense=int2", "diloco:h=2,dense=int4",
+               "onebit-adam:freeze_steps=2", "signsgd-ef:momentum=0.9"});
   return runs;
 }
 
@@ -94,12 +98,14 @@ INSTANTIATE_TEST_SUITE_P(All, Replicas, ::testing::ValuesIn(all_runs()),
                          [](const auto& info) { return testing::test_name(info.param); });
 
 // Sums of rounded gradients are not those of float32: the option is not ignored.
-TEST(DenseBf16, ChangesTheResult) {
+TEST(DenseOfFewerBits, ChangesTheResult) {
   Training run{.world = 4, .steps = 6};
   run.options.method = "adamw";
-  const std::uint64_t float32 = hash_of(run);
-  run.options.options = {{"dense", "bf16"}};
-  EXPECT_NE(hash_of(run), float32);
+  std::set<std::uint64_t> hashes = {hash_of(run)};
+  for (const char* dense : {"bf16", "int8", "int4", "int2"}) {
+    run.options.options = {{"dense", dense}};
+    EXPECT_TRUE(hashes.insert(hash_of(run)).second) << dense;
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "codecs/levels.h"
 #include "optimizer/central_half.h"
 #include "optimizer/central_workers.h"
 #include "pride/bf16.h"
@@ -108,9 +109,55 @@ TEST(CentralMean, AWeightedMeanInBfloat16IsRoundedOnce) {
       });
 }
 
+TEST(CentralMean, AWeightedMeanInLevelsIsRoundedOnce) {
+  const ValueFormat format{ValueFormat::Kind::kLevels, 4};
+  Half half("sgdm", {{"dense", "int4"}});
+  const CentralRound central(half.sections, half.steps);
+  const std::vector<Voter> voters = {{0, 2}, {1, 1}};
+  const std::vector<std::vector<std::byte>> ballots = {half.ballot(central, 3, voters[0]),
+                                                       half.ballot(central, 3, voters[1])};
+  const RoundRecord record = record_of(central, voters, ballots, half.scalars);
+  const auto rounded = [&](std::vector<float> values) {
+    values.resize((values.size() + 63) / 64 * 64);
+    std::vector<std::byte> frame(64 + 8 * values.size());
+    write_values(values, format, frame);
+    read_values(frame, format, values);
+    return values;
+  };
+  std::size_t at = 0, compared = 0;
+  central.for_parts({.step = 3, .central = true}, [&](std::size_t, std::size_t, const Part& part,
+                                                      const Shard& shard) {
+    std::vector<float> mean(shard.size());
+    const ValueView<const std::byte> view(record.frames.data() + at, shard.size(), format,
+                                          shard.pieces.size());
+    read_values(Space::host(), view, 0, mean);
+    at += part.down.all_bytes(shard);
+    for (const Piece& p : shard.pieces) {
+      if (p.tensor != 1) continue;  // which both use
+      std::vector<float> expected(p.n());
+      const auto of = [&](int worker) {
+        std::vector<float> g(p.n());
+        const std::size_t first = p.begin - half.layout.tensors()[1].offset;
+        for (std::size_t i = 0; i < g.size(); ++i)
+          g[i] = testing::gradient(worker, 3, 1, first + i);
+        return rounded(g);
+      };
+      const std::vector<float> first = of(0), second = of(1);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        expected[i] = static_cast<float>((2 * double{first[i]} + double{second[i]}) / 3);
+      }
+      expected = rounded(expected);
+      for (std::size_t i = 0; i < p.n(); ++i, ++compared) {
+        ASSERT_EQ(mean[p.begin - shard.begin + i], expected[i]) << p.begin + i;
+      }
+    }
+  });
+  EXPECT_GT(compared, 1000U);
+}
+
 // One worker's huge numbers stop no run.
 TEST(CentralMean, OfFiniteNumbersIsFinite) {
-  for (const char* dense : {"ordered", "bf16"}) {
+  for (const char* dense : {"ordered", "bf16", "int8", "int4", "int2"}) {
     Half half("sgdm", {{"dense", dense}});
     half.grad = [](int, std::int64_t, std::size_t, std::size_t) { return 0x1.8p127F; };
     const CentralRound central(half.sections, half.steps);
@@ -164,13 +211,16 @@ TEST(CentralMean, RefusesABallotWithAnyByteChanged) {
 }
 
 // docs/wire_format.md, section 11.
-TEST(CentralMean, TakesFourBytesACoordinateUpAndDown) {
-  for (const std::size_t width : {4, 2}) {
-    const Half half("diloco", {{"dense", width == 4 ? "ordered" : "bf16"}});
+TEST(CentralMean, TakesTheBytesOfItsFormatUpAndDown) {
+  const std::pair<const char*, std::size_t> formats[] = {
+      {"ordered", 32}, {"bf16", 16}, {"int8", 8}, {"int4", 4}, {"int2", 2}};
+  for (const auto& [dense, bits] : formats) {
+    const Half half("diloco", {{"dense", dense}});
     const CentralRound central(half.sections, half.steps);
-    std::size_t frames = width * half.layout.flat_size();
+    std::size_t frames = bits * half.layout.flat_size() / 8;
     for (const Bucket& bucket : half.buckets) {
       frames += 64 + 8 * ((bucket.shards[0].pieces.size() + 63) / 64);
+      if (bits < 16) frames += (2 * bucket.size() / 64 + 7) / 8 * 8;
     }
     EXPECT_EQ(central.ballot_bytes(0), frames);
     const std::vector<Voter> voters = {{0, 1}, {1, 7}};

@@ -133,6 +133,7 @@ inline std::vector<Pair> pairs() {
                            pair("dlion-avg", "adamw:dense=bf16"),
                            pair("lion-cub", "adamw:dense=native"),
                            pair("terngrad", "lion-cub:bits=2"),
+                           pair("dlion-vote", "adamw:dense=int4"),
                            pair("signsgd-ef", "dgc"),
                            pair("local-vote:h=2", "diloco:h=2"),
                            pair("signum-vote:momentum_dtype=bfloat16", "sgdm")};

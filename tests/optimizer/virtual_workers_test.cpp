@@ -52,14 +52,26 @@ TEST_P(VirtualWorkers, SkipAStepAsRanksDo) {
 
 std::vector<std::string> all_runs() {
   std::vector<std::string> runs = testing::method_variants();
-  runs.insert(
-      runs.end(),
-      {"lion:dense=bf16", "adamw:dense=native", "onebit-adam:freeze_steps=2", "lion-cub:bits=1",
-       "lion-cub:shared=no", "lion-cub:feedback=yes", "lion-cub:sync=all", "lion-cub:route=native",
-       "local-ef:h=2", "dsm:h=2", "local-vote:h=3", "lion-cub:granularity=block,shared=no",
-       "diloco:h=4,fragments=2", "local-vote:h=4,fragments=3", "diloco:h=3,delay=1",
-       "local-ef:h=2,delay=1", "local-vote:h=4,fragments=2,delay=3,drift_feedback=0.5",
-       "diloco:drift_feedback=0.5"});
+  runs.insert(runs.end(), {"lion:dense=bf16",
+                           "adamw:dense=int4",
+                           "diloco:h=2,dense=int8",
+                           "adamw:dense=native",
+                           "onebit-adam:freeze_steps=2",
+                           "lion-cub:bits=1",
+                           "lion-cub:shared=no",
+                           "lion-cub:feedback=yes",
+                           "lion-cub:sync=all",
+                           "lion-cub:route=native",
+                           "local-ef:h=2",
+                           "dsm:h=2",
+                           "local-vote:h=3",
+                           "lion-cub:granularity=block,shared=no",
+                           "diloco:h=4,fragments=2",
+                           "local-vote:h=4,fragments=3",
+                           "diloco:h=3,delay=1",
+                           "local-ef:h=2,delay=1",
+                           "local-vote:h=4,fragments=2,delay=3,drift_feedback=0.5",
+                           "diloco:drift_feedback=0.5"});
   return runs;
 }
 

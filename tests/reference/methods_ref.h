@@ -8,6 +8,7 @@
 // ties are those of hash_bits_ref.h.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -22,6 +23,7 @@ struct Hyper {
   double lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0;
   bool nesterov = false;  // of sgdm and terngrad
   bool bf16 = false;      // of the dense methods: gradients and their mean rounded to bfloat16
+  int levels = 0;         // the same, to levels of so many bits; 0: none
   bool bf16_momentum = false;
 };
 
@@ -56,8 +58,28 @@ class Oracle {
  private:
   static int sign(float u) { return u > 0 ? 1 : u < 0 ? -1 : 0; }
 
+  std::vector<float> sent(std::vector<float> values) const {
+    if (h_.levels != 0) return in_levels(values, h_.levels);
+    for (float& value : values) value = h_.bf16 ? rounded(value) : value;
+    return values;
+  }
+  // Multiples of a scale, to nearest, ties to even. The scale of 64 values is the largest magnitude
+  // over the largest level, in bfloat16.
+  static std::vector<float> in_levels(std::vector<float> values, int bits) {
+    const auto largest = static_cast<float>((1 << (bits - 1)) - 1);
+    for (std::size_t begin = 0; begin < values.size(); begin += 64) {
+      const std::size_t end = std::min(begin + 64, values.size());
+      float most = 0;
+      for (std::size_t i = begin; i < end; ++i) most = std::max(most, std::abs(values[i]));
+      const float scale = most < 0x1p-100f ? 0.0f : rounded(most / largest);
+      for (std::size_t i = begin; i < end; ++i) {
+        const float level = scale == 0 ? 0.0f : std::nearbyint(values[i] * (1.0f / scale));
+        values[i] = std::clamp(level, -largest, largest) * scale;
+      }
+    }
+    return values;
+  }
   // to bfloat16 and back: the upper 16 bits, to nearest, ties to even
-  float sent(float value) const { return h_.bf16 ? rounded(value) : value; }
   float kept(float value) const { return h_.bf16_momentum ? rounded(value) : value; }
   static float rounded(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -77,16 +99,18 @@ class Oracle {
     const auto step_size = static_cast<float>(h_.lr / (1 - std::pow(h_.beta1, t)));
     const auto bias2 = static_cast<float>(std::sqrt(1 - std::pow(h_.beta2, t)));
     std::vector<float>& m = m_[0];
+    std::vector<float> mean(x_.size());
+    bool first = true;
+    for (std::size_t r = 0; r < grads.size(); ++r) {
+      if (unused[r]) continue;
+      const std::vector<float> terms = sent(grads[r]);
+      for (std::size_t i = 0; i < x_.size(); ++i) mean[i] = first ? terms[i] : mean[i] + terms[i];
+      first = false;
+    }
+    for (float& sum : mean) sum /= static_cast<float>(world_);
+    mean = sent(mean);
     for (std::size_t i = 0; i < x_.size(); ++i) {
-      float sum = 0;
-      bool first = true;
-      for (std::size_t r = 0; r < grads.size(); ++r) {
-        if (unused[r]) continue;
-        const float term = sent(grads[r][i]);
-        sum = first ? term : sum + term;
-        first = false;
-      }
-      const float g = sent(sum / static_cast<float>(world_));
+      const float g = mean[i];
       const float kept = x_[i] * decay();
       if (present == 0) {
         x_[i] = kept;

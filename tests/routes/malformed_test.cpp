@@ -68,6 +68,15 @@ Edit put_float(std::size_t at, float value) {
   return [=](auto frame, auto) { put_number(frame, at, 4, std::bit_cast<std::uint32_t>(value)); };
 }
 
+Edit put_half(std::size_t at, std::uint64_t bits) {
+  return [=](auto frame, auto) { put_number(frame, at, 2, bits); };
+}
+
+Edit clear_bits(std::size_t at, std::uint64_t bits) {
+  return
+      [=](auto frame, auto) { put_number(frame, at, 8, testing::number_at(frame, at, 8) & ~bits); };
+}
+
 Edit non_finite(std::uint32_t flag, std::uint32_t tensor, std::uint32_t rank) {
   return [=](auto frame, auto) {
     put_number(frame, kFlagsAt, 1, flag);
@@ -112,8 +121,9 @@ const Options kLevels = {{"route", "sharded"}, {"sync_every", "1"}};
 const Options kNative = {{"route", "native"}, {"sync_format", "fp32"}, {"sync_every", "1"}};
 // one frame of signs to all, or one to the server of each shard
 const Options kOneShot = {{"route", "one-shot"}}, kSharded = {{"route", "sharded"}};
-const Options kBf16 = {{"dense", "bf16"}};
-constexpr std::size_t kLinesAt = 72;  // of five words
+const Options kBf16 = {{"dense", "bf16"}}, kInt4 = {{"dense", "int4"}};
+constexpr std::size_t kScalesAt = 72, kGradientLinesAt = 88;  // of five words, with kInt4
+constexpr std::size_t kLinesAt = 72;                          // of five words
 
 const Malformed kCases[] = {
     {"UnknownFlag", "dlion-vote", "", Codec::kSign, non_finite(2, 0, 0), "flags 2", kSharded},
@@ -188,6 +198,26 @@ const Malformed kCases[] = {
      [](auto frame, auto) { put_number(frame, kCodecAt, 1, 5); },
      "has codec 5, this rank expects 18", kBf16},
 
+    {"ScaleOfGradientsThatIsNan", "adamw", "", Codec::kGradientLevels,
+     put_half(kScalesAt + 2, 0x7FC0), "nan as a scale", kInt4},
+    {"ScaleOfTheMeanGradientThatIsNegative", "lion", "", Codec::kMeanLevels,
+     put_half(kScalesAt, 0xBF80), "-1 as a scale", kInt4},
+    {"PaddingOfGradientScales", "lion", "", Codec::kGradientLevels, put_half(kScalesAt + 10, 1),
+     "nonzero padding after its scales", kInt4},
+    {"GradientLevelThatIsNone", "sgdm", "", Codec::kGradientLevels,
+     set_lines(kGradientLinesAt, 5, 4, kBit << 9), "an invalid code (all bits set)", kInt4},
+    {"GradientLevelsBeyondTheTensor", "adamw", "", Codec::kGradientLevels,
+     clear_bits(kGradientLinesAt + 8, kBit << 6), "levels beyond the end of tensor 0", kInt4},
+    {"MeanLevelsBeyondTheTensor", "adamw", "", Codec::kMeanLevels,
+     clear_bits(kGradientLinesAt + 8, kBit << 6), "levels beyond the end of tensor 3", kInt4},
+    {"GradientLevelsOfAnUnusedTensor", "lion", "", Codec::kGradientLevels,
+     set_bits(kGradientLinesAt + 32, kBit), "levels of tensor 2, which it marks as unused", kInt4},
+    {"MeanLevelsOfATensorUnusedByAll", "lion", "", Codec::kMeanLevels,
+     set_bits(kUnusedAt, kBit << 1), "tensor 4 as unused on all ranks", kInt4},
+    {"LevelsFromARankThatSaysBf16", "lion", "", Codec::kGradientLevels,
+     [](auto frame, auto) { put_number(frame, kCodecAt, 1, 17); },
+     "has codec 17, this rank expects 22", kInt4},
+
     // one shard has all six tensors: blocks of scales are longer than the layout
     {"ScaledSignsOfATensorUnusedByAll", "signsgd-ef", "", Codec::kScaledSign,
      set_bits(kUnusedAt, kBit), "tensor 0 as unused on all ranks"},
@@ -204,9 +234,9 @@ const Malformed kCases[] = {
     {"SharedScaleThatIsNegative", "lion-cub", "", Codec::kScales, put_float(64 + 8, -1.0f),
      "has -1 as scale 2", kLevels},
 
-    {"ScaleOfValuesThatIsNan", "lion-cub", "", Codec::kValues, put_float(64 + 16, kNan),
+    {"ScaleOfValuesThatIsNan", "lion-cub", "", Codec::kValues, put_half(64 + 8, 0x7FC0),
      "nan as a scale", kLevels},
-    {"ScaleOfTheMeanThatIsInf", "lion-cub", "", Codec::kMeanValues, put_float(64 + 4, kInf),
+    {"ScaleOfTheMeanThatIsInf", "lion-cub", "", Codec::kMeanValues, put_half(64 + 2, 0x7F80),
      "inf as a scale", kLevels},
     {"ValueThatIsNan", "lion-cub", "", Codec::kValues, put_float(64 + 4 * 3, kNan),
      "nan as value 3", kNative},
