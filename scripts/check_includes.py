@@ -32,7 +32,7 @@ LAYERS = [
     ("optimizer", ["include/pride/agreement", "include/pride/replica", "include/pride/optimizer",
                    "include/pride/virtual_workers", "include/pride/run_worker", "include/pride/coord/",
                    "include/pride/coordinator", "include/pride/round_record", "include/pride/serving",
-                   "include/pride/result_follower", "src/optimizer/"]),
+                   "include/pride/result_follower", "include/pride/gradient_mean", "src/optimizer/"]),
     ("plan", ["include/pride/plan", "src/plan/"]),
     ("libraries", ["include/pride/torch/", "src/torch/", "include/pride/comm/mpi_comm", "src/comm/mpi*",
                    "include/pride/c/", "src/c/"]),

@@ -10,7 +10,7 @@ import warnings
 from .errors import (CommError, DataError, Error, InvalidArgument, NonFiniteGradient, OutOfMemory,
                      c_text, number, of_type, text, whole)
 
-C_VERSION = 14
+C_VERSION = 15
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY, _, NO_DEVICE_MEMORY = range(9)
 FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -148,6 +148,9 @@ _FUNCTIONS = {
     "pride_comm_all_gather": (None, [_handle, _pointer, _u64, _pointer]),
     "pride_comm_all_to_all_v": (None, [_handle, _pointer, _sizes, _pointer, _sizes]),
     "pride_comm_fail": ("void", [_handle, _string]),
+    "pride_mean_create": (None, [_handle, _string, _handle, _out]),
+    "pride_mean_run": (None, [_handle, _array, c.POINTER(_i32)]),
+    "pride_mean_bytes_sent": (_u64, [_handle]),
     "pride_options_init": ("void", [_options, _u32]),
     "pride_optimizer_create": (None, [_handle, _handle, _options, _out]),
     "pride_coordinator_connect": (None, [c.POINTER(CoordinatorAddress), _out]),
@@ -216,7 +219,7 @@ _FUNCTIONS = {
     "pride_method_cost": (None, [_options, _handle, _i32, _i32, _i64, _cost]),
     "pride_method_mean_cost": (None, [_options, _handle, _i32, _i32, _i64, c.POINTER(_i32), _cost]),
     **{f"pride_{kind}_destroy": ("void", [_handle]) for kind in (
-        "layout", "comm", "optimizer", "coordinator", "memory", "state", "device")},
+        "layout", "comm", "mean", "optimizer", "coordinator", "memory", "state", "device")},
 }
 
 

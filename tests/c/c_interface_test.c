@@ -228,15 +228,11 @@ int main(void) {
   static const struct {
     const char* name;
     void (*run)(void);
-  } groups[] = {{"basics", test_basics},
-                {"arguments", test_arguments},
-                {"steps", test_steps},
-                {"states", test_states},
-                {"callbacks", test_callbacks},
-                {"plans", test_plans},
-                {"virtual", test_virtual_workers},
-                {"followers", test_followers},
-                {"sections", test_sections}};
+  } groups[] = {{"basics", test_basics},       {"arguments", test_arguments},
+                {"steps", test_steps},         {"states", test_states},
+                {"callbacks", test_callbacks}, {"plans", test_plans},
+                {"means", test_means},         {"virtual", test_virtual_workers},
+                {"followers", test_followers}, {"sections", test_sections}};
   for (size_t i = 0; i < sizeof groups / sizeof *groups; ++i) {
     const double begin = seconds();
     groups[i].run();

@@ -67,6 +67,7 @@ void test_callbacks(void);
 void test_followers(void);
 void test_sections(void);
 void test_plans(void);
+void test_means(void);
 void test_virtual_workers(void);
 
 #endif

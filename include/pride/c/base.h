@@ -13,7 +13,7 @@ extern "C" {
 /* This number grows when a function, an enumerator or a last member of a struct is added. Existing
  * ones keep meaning and place as long as the library's name ends in .so.1, from the first release
  * on. */
-#define PRIDE_C_VERSION 14
+#define PRIDE_C_VERSION 15
 
 /* The result of every function that can fail. For all but PRIDE_OK and PRIDE_PENDING,
  * pride_last_error() returns the text. No C++ exception leaves the library. */
@@ -39,8 +39,8 @@ PRIDE_API const char* pride_isa(void);     /* the instruction set of the kernels
 enum { PRIDE_FLOAT32 = 0, PRIDE_BFLOAT16 = 1, PRIDE_FLOAT16 = 2 }; /* float16: since version 5 */
 enum { PRIDE_CPU = 0, PRIDE_CUDA = 1 };
 
-/* n values in the caller's memory, on the CPU or on the optimizer's device. `device_index` and
- * `stream` are not read (pride_optimizer_set_stream()). */
+/* n values in the caller's memory, on the CPU or on the optimizer's device. `device_index` is
+ * not read, and `stream` only by pride_mean_run() (pride_optimizer_set_stream()). */
 typedef struct pride_array {
   void* data;
   uint64_t n;

@@ -15,6 +15,7 @@
 #include "pride/c/base.h"
 #include "pride/c/comm.h"
 #include "pride/c/coordinator.h"
+#include "pride/c/mean.h"
 #include "pride/c/methods.h"
 #include "pride/c/optimizer.h"
 
