@@ -49,11 +49,12 @@ CostQuery query(const MethodsArguments& args, std::int64_t step) {
 }
 
 // True if options differ from the defaults, for which the paper counts bits.
+// Of which the bits do not know: they are those of `dense`.
 bool has_own_options(const MethodInfo& info, const MethodsArguments& args) {
   const auto given = parse_method_options(args.method_options);
   return std::ranges::any_of(info.options, [&](const MethodOption& option) {
     const auto at = given.find(option.name);
-    return at != given.end() && at->second != option.default_value;
+    return at != given.end() && at->second != option.default_value && option.name != "dense";
   });
 }
 

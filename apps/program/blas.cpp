@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <initializer_list>
 #include <string_view>
@@ -36,13 +37,24 @@ void pin_blas() {
 }
 
 void use_kernels_of_this_cpu(char** argv) {
-  constexpr const char* kVariable = "OPENBLAS_CORETYPE";
+  constexpr const char *kVariable = "OPENBLAS_CORETYPE", *kMark = "PRIDE_OPENBLAS_CHOSEN";
+  if (getenv(kMark) != nullptr) {  // this is the second start: children choose for themselves
+    unsetenv(kMark);
+    unsetenv(kVariable);
+    return;
+  }
   auto* const name = reinterpret_cast<char* (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_corename"));
   const char* const kernels = kernels_of_this_cpu();
   if (name == nullptr || kernels == nullptr || std::string_view(name()) != "Prescott") return;
   if (getenv(kVariable) != nullptr) return;
+  std::array<char, 4096> program = {};  // its path, so that it keeps its name
+  const ssize_t n = readlink("/proc/self/exe", program.data(), program.size() - 1);
+  if (n <= 0) return;  // no /proc: slow, as before
   setenv(kVariable, kernels, 1);
-  execv("/proc/self/exe", argv);  // without /proc: slow, as before
+  setenv(kMark, kernels, 1);
+  execv(program.data(), argv);
+  unsetenv(kVariable);
+  unsetenv(kMark);
 }
 
 }  // namespace pride::inline program

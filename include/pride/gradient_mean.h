@@ -3,12 +3,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 //   pride::GradientMean mean(comm, {.dense = "int4"});
-//   mean.run(gradients);  // any number of values, equal on all ranks
+//   mean.run(gradients, sizes);
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "pride/communicator.h"
@@ -23,7 +24,7 @@ struct GradientMeanOptions {
 };
 
 // One thread at a time may use an object. The bits are those of the mean that `adamw` uses with the
-// same option, on every rank and transport.
+// same option and tensors, on every rank and transport.
 class GradientMean {
  public:
   // `comm` must outlive this object. Throws InvalidArgument on options that adamw refuses.
@@ -33,14 +34,16 @@ class GradientMean {
   GradientMean& operator=(const GradientMean&) = delete;
 
   // Replaces the values by their mean over the ranks, added in float32 and rounded to their dtype.
-  // Where a value is NaN or Inf on a rank, or the mean is not finite, all values become NaN on all
-  // ranks, and it returns false. `stream`: with a device, the caller's CUstream, which has written
-  // the values and will read them. Collective: ranks make the same calls, with as many values, in
-  // the same order. Throws CommError, which names the call, if they do not, or if one fails; Gloo
-  // ends the process at another number of values.
-  bool run(Tensor values, void* stream = nullptr);
+  // They are the tensors of `sizes` values, one after the other; empty: one tensor. With levels no
+  // two tensors share a scale. Where a value is NaN or Inf on a rank, or the sum in float32
+  // overflows, all values become NaN on all ranks, and it returns false. A mean beyond the range of
+  // the dtype becomes Inf. `stream`: with a device, the caller's CUstream, which has written the
+  // values and will read them. Collective: ranks make the same calls, with equal sizes, in the same
+  // order. Throws CommError, which names the call, if they do not, or if one fails; Gloo ends the
+  // process at other sizes. Throws InvalidArgument if the sizes do not add up to values.n.
+  bool run(Tensor values, std::span<const std::size_t> sizes = {}, void* stream = nullptr);
 
-  // Bytes that this rank has sent.
+  // Bytes that this rank has sent in run().
   std::uint64_t bytes_sent() const noexcept;
 
  private:

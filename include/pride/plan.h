@@ -129,6 +129,9 @@ struct DeviceModel {
   double operations_per_s = 0;  // of products of matrices; 0: not known
 };
 
+// True if the method exchanges floats in every step, bfloat16 too.
+bool is_uncompressed(const PlanMethod& method, int world);
+
 // The method's arithmetic for d coordinates on a device, from the bytes that its kernels read and
 // write (docs/performance.md). It replaces encode_s, apply_s, matrix_s and local_s. Votes stay on
 // the host. Uncompressed methods are modelled as a library that adds up on the device, such as

@@ -149,7 +149,7 @@ _FUNCTIONS = {
     "pride_comm_all_to_all_v": (None, [_handle, _pointer, _sizes, _pointer, _sizes]),
     "pride_comm_fail": ("void", [_handle, _string]),
     "pride_mean_create": (None, [_handle, _string, _handle, _out]),
-    "pride_mean_run": (None, [_handle, _array, c.POINTER(_i32)]),
+    "pride_mean_run": (None, [_handle, _array, _sizes, _u64, c.POINTER(_i32)]),
     "pride_mean_bytes_sent": (_u64, [_handle]),
     "pride_options_init": ("void", [_options, _u32]),
     "pride_optimizer_create": (None, [_handle, _handle, _options, _out]),
@@ -267,7 +267,7 @@ def _warn_of_kernels(library):
     except (AttributeError, OSError):
         return
     name.restype = c.c_char_p
-    if name() != b"Prescott" or "avx2" not in flags or "OPENBLAS_CORETYPE" in os.environ:
+    if name() != b"Prescott" or not {"avx2", "fma"} <= flags or "OPENBLAS_CORETYPE" in os.environ:
         return
     kernels = "SkylakeX" if {"avx512dq", "avx512bw", "avx512vl"} <= flags else "Haswell"
     warnings.warn("pride: OpenBLAS does not know this CPU and takes kernels without AVX: products of "

@@ -26,14 +26,17 @@ int pride_mean_create(pride_comm* comm, const char* dense, pride_device* device,
 
 void pride_mean_destroy(pride_mean* mean) { delete mean; }
 
-int pride_mean_run(pride_mean* mean, const pride_array* values, int32_t* finite) {
+int pride_mean_run(pride_mean* mean, const pride_array* values, const uint64_t* sizes,
+                   uint64_t n_sizes, int32_t* finite) {
   return guarded([&] {
     pride_mean& of = given(mean, "mean");
     const pride_array& array = given(values, "values");
     PRIDE_CHECK((array.device != PRIDE_CPU) == of.on_device, "values: on ",
                 array.device == PRIDE_CPU ? "the host" : "a device", ", the mean takes ",
                 of.on_device ? "its device" : "the host");
-    const bool good = of.mean.run({array.data, array.n, dtype_of(array, "values")}, array.stream);
+    const std::vector<std::size_t> each(sizes, sizes == nullptr ? sizes : sizes + n_sizes);
+    const bool good =
+        of.mean.run({array.data, array.n, dtype_of(array, "values")}, each, array.stream);
     of.sent = of.mean.bytes_sent();
     if (finite != nullptr) *finite = good ? 1 : 0;
   });

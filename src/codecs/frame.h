@@ -40,16 +40,16 @@ enum class Codec : std::uint8_t {
   kPackedCount = 11,
   kLevels = 12,
   kParticipation = 13,
-  kValues = 14,
-  kMeanValues = 15,
-  // 16 is unused
+  // 14 to 16 are unused: 14 and 15 were values whose scales were float32
   kDenseBf16 = 17,
   kMeanBf16 = 18,
   kAllSigns = 19,
   kTurnSigns = 20,
   kTurnVote = 21,
   kGradientLevels = 22,
-  kMeanLevels = 23
+  kMeanLevels = 23,
+  kValues = 24,
+  kMeanValues = 25
 };
 
 // A frame in flight: the head, and a body that is sent from the caller's memory.

@@ -106,11 +106,10 @@ void check_values(const ReceivedFrame& f, ValueFormat format) {
   const std::size_t n = f.shard.size();
   const ValueView view(f.frame.head.data(), n, format);
   check_scales(f, view);
-  const std::size_t bad = first_beyond_range(f.frame.head, format, n);
-  if (bad >= n) return;
-  std::vector<float> values(n);
-  read_values(f.frame.head, format, values);
-  f.refuse("has ", values[bad], " as value ", bad);
+  std::vector<float> room(view.numbers.halved() ? n : 0);
+  const auto values = view.numbers.read(room);
+  const std::size_t bad = kernels::first_non_finite(values);
+  if (bad != kernels::kAllFinite) f.refuse("has ", values[bad], " as value ", bad);
 }
 
 }  // namespace
@@ -175,31 +174,29 @@ void read_values(Space& space, const ValueView<const std::byte>& frame, std::siz
                                 frame.lines, frame.shape, first / kScaled, values});
 }
 
-void write_values(std::span<const float> values, ValueFormat format, std::span<std::byte> frame) {
+std::size_t write_values(std::span<const float> values, ValueFormat format,
+                         const ValueView<std::byte>& frame, std::size_t first) {
+  const auto faulty = [&](std::size_t at, std::size_t n) {
+    std::uint32_t fault = Wire::kNoTensor;
+    write_values(Space::host(), Values::of(values.subspan(at, n)), frame, first + at, {&fault, 0});
+    return fault != Wire::kNoTensor;
+  };
+  if (!faulty(0, values.size())) return values.size();
+  const std::size_t step = format.kind == ValueFormat::Kind::kLevels ? kScaled : 1;
+  std::size_t at = 0;
+  while (!faulty(at, std::min(step, values.size() - at))) at += step;
+  return at;
+}
+
+std::size_t write_values(std::span<const float> values, ValueFormat format,
+                         std::span<std::byte> frame) {
   const ValueView view(frame.data(), values.size(), format);
   clear_padding(view.scales);
-  std::uint32_t fault = Wire::kNoTensor;  // first_beyond_range() finds it again
-  write_values(Space::host(), Values::of(values), view, 0, {&fault, 0});
+  return write_values(values, format, view, 0);
 }
 
 void read_values(std::span<const std::byte> frame, ValueFormat format, std::span<float> values) {
   read_values(Space::host(), {frame.data(), values.size(), format}, 0, values);
-}
-
-std::size_t first_beyond_range(std::span<const std::byte> frame, ValueFormat format,
-                               std::size_t n) {
-  const ValueView view(frame.data(), n, format);
-  if (format.kind == ValueFormat::Kind::kLevels) {
-    const auto largest = static_cast<float>(kernels::largest_level(format.bits));
-    const auto found = std::ranges::find_if(
-        view.scales, [&](BFloat16 scale) { return !std::isfinite(value_of(scale) * largest); });
-    return found == view.scales.end()
-               ? n
-               : kScaled * static_cast<std::size_t>(found - view.scales.begin());
-  }
-  std::vector<float> room(view.numbers.halved() ? n : 0);
-  const std::size_t bad = kernels::first_non_finite(view.numbers.read(room));
-  return bad == kernels::kAllFinite ? n : bad;
 }
 
 }  // namespace pride

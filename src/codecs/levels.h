@@ -79,12 +79,13 @@ void write_values(Space& space, const Values& values, const ValueView<std::byte>
                   std::size_t first, FaultSlot fault);
 void read_values(Space& space, const ValueView<const std::byte>& frame, std::size_t first,
                  std::span<float> values);
+// On the host. Returns the index of the first value that the format cannot hold, of levels the
+// first of its 64; values.size() if there is none.
+std::size_t write_values(std::span<const float> values, ValueFormat format,
+                         const ValueView<std::byte>& frame, std::size_t first);
 // Whole frames on the host.  REQUIRES: values.size() values.
-void write_values(std::span<const float> values, ValueFormat format, std::span<std::byte> frame);
+std::size_t write_values(std::span<const float> values, ValueFormat format,
+                         std::span<std::byte> frame);
 void read_values(std::span<const std::byte> frame, ValueFormat format, std::span<float> values);
-
-// Index of the first of n values that is not finite; n if none is. For levels: of the first value
-// with a scale at which the largest level would not be finite.
-std::size_t first_beyond_range(std::span<const std::byte> frame, ValueFormat format, std::size_t n);
 
 }  // namespace pride

@@ -33,7 +33,7 @@ struct Lines {
 };
 PRIDE_BODY i32 largest_of(u32 bits) { return (1 << (bits - 1)) - 1; }
 
-// Packs the codes of a chunk into their lines.  REQUIRES: codes from n on are 0.
+// Packs the codes of a chunk into their lines, those of the last word's padding too.
 PRIDE_BODY void store_codes(const Lines& lines, u64 at, u64 n, Chunk<u32>& codes) {
   const u32 count = count_of(at, n);
   PRIDE_UNROLL

@@ -23,6 +23,15 @@ std::string dense_host_only(const OptionValues& options) {
   return needs_host(options, "dense = bf16", "choose ordered or native, or ");
 }
 
+// A level takes its bits and a 64th of a bfloat16.
+void set_dense_bits(const OptionValues& options, MethodInfo& info) {
+  const Dense dense = dense_option(options);
+  if (dense == Dense::kBf16) info.bits_up = info.bits_down = 16;
+  if (const int bits = level_bits(dense); bits != 0) {
+    info.bits_up = info.bits_down = bits + 16.0 / 64;
+  }
+}
+
 MethodInfo dense_info(std::string title, std::string source) {
   MethodInfo info;
   info.title = std::move(title);
@@ -54,7 +63,7 @@ extern const MethodEntry kAdamW = {
       info.default_eps = 1e-8;
       return info;
     },
-    nullptr, dense_host_only};
+    set_dense_bits, dense_host_only};
 
 extern const MethodEntry kLion = {
     "lion",
@@ -72,7 +81,7 @@ extern const MethodEntry kLion = {
       info.options.push_back(momentum_option_info());
       return info;
     },
-    nullptr, dense_host_only};
+    set_dense_bits, dense_host_only};
 
 extern const MethodEntry kSgdm = {
     "sgdm",
@@ -88,6 +97,6 @@ extern const MethodEntry kSgdm = {
       info.options.push_back({"nesterov", "no", "'yes': Nesterov's momentum"});
       return info;
     },
-    nullptr, dense_host_only};
+    set_dense_bits, dense_host_only};
 
 }  // namespace pride::methods

@@ -10,7 +10,8 @@ namespace pride::methods {
 
 // Option `dense`.
 Dense dense_option(const OptionValues& options);
-std::string dense_host_only(const OptionValues& options);  // MethodEntry::host_only
+std::string dense_host_only(const OptionValues& options);            // MethodEntry::host_only
+void set_dense_bits(const OptionValues& options, MethodInfo& info);  // MethodEntry::adjust
 MethodInfo dense_info(std::string title, std::string source);
 
 // g = mean of the ranks' gradients;  x = the rule's step for g

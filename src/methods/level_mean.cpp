@@ -53,20 +53,6 @@ void clear(const ValueView<std::byte>& frame) {
   std::ranges::fill(frame.lines, std::uint64_t{0});
 }
 
-// Writes the means; returns the index of the first of 64 values that cannot be written, or
-// kAllFinite.
-std::size_t write_means(std::span<const float> means, const ValueView<std::byte>& frame,
-                        std::size_t first) {
-  std::uint32_t fault = Wire::kNoTensor;
-  write_values(Space::host(), Values::of(means), frame, first, {&fault, 0});
-  for (std::size_t at = 0; fault != Wire::kNoTensor; at += 64) {
-    std::uint32_t here = Wire::kNoTensor;
-    write_values(Space::host(), Values::of(means.subspan(at, 64)), frame, first + at, {&here, 0});
-    if (here != Wire::kNoTensor) return first + at;
-  }
-  return kernels::kAllFinite;
-}
-
 }  // namespace
 
 std::vector<Part> LevelMean::parts(const Bucket& bucket) const {
@@ -124,14 +110,12 @@ void LevelMean::serve(const Shard& shard, const VoterFrames& voters, const Share
       } else {
         weighted_levels(rows, weights, at, shared.votes(), mean);
       }
-      std::size_t bad = write_means(mean, out, at);
-      if (bad != kernels::kAllFinite && shared.central) {  // a coordinator drops no step
+      std::size_t bad = write_values(mean, format_, out, at);
+      if (bad < mean.size() && shared.central) {  // a coordinator drops no step
         weighted_levels(rows, weights, at, shared.votes(), mean);
-        bad = write_means(mean, out, at);
+        bad = write_values(mean, format_, out, at);
       }
-      if (bad != kernels::kAllFinite && !reply.non_finite) {
-        reply.non_finite = overflow_at(shard, bad);
-      }
+      if (bad < mean.size() && !reply.non_finite) reply.non_finite = overflow_at(shard, at + bad);
     }
   }
 }

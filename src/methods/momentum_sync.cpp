@@ -130,9 +130,7 @@ void MomentumSync::serve(const Shard& shard, const VoterFrames& voters, const Sh
   }
   const auto mean = std::span(theirs).first(n);
   kernels::mean_rows(rows, shared.voters, mean);
-  write_values(mean, format_, reply.head);
-  std::size_t bad = kernels::first_non_finite(mean);
-  if (bad == kernels::kAllFinite) bad = first_beyond_range(reply.head, format_, n);
+  const std::size_t bad = write_values(mean, format_, reply.head);
   if (bad < n) reply.non_finite = NonFinite{NonFinite::kSum, tensor_of(shard, bad)};
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Source    Jordan et al. 2024, https://kellerjordan.github.io/posts/muon; the scale by which a
 //           matrix moves as far as AdamW would move it: Liu et al. 2025, arXiv:2502.16982, eq. 4.
-// Cost      as adamw: 32 bits up and 32 bits down per coordinate (16 and 16 with dense = bf16).
+// Cost      as adamw: 32 bits up and 32 bits down per coordinate (fewer with the option dense).
 // State     m: momentum, v: second moment of tensors that are no matrices (n each) float32, equal
 //           on all ranks; with every > 1 also factor: Newton-Schulz factors of the matrices (n).
 // Deviates  every rank orthogonalises every matrix: ranks must have the same CPU and BLAS, or their
@@ -52,6 +52,6 @@ extern const MethodEntry kMuon = {
       std::ranges::move(MuonRule::options(), std::back_inserter(info.options));
       return info;
     },
-    nullptr, muon_host_only};
+    set_dense_bits, muon_host_only};
 
 }  // namespace pride::methods

@@ -195,7 +195,7 @@ void CentralRound::check(const SectionStep& step) const {
                 bucket.index, " has ", bucket.shards.size());
     for (const Part& part : method.parts(bucket, first)) {
       PRIDE_CHECK(part.route != Route::kNative, "a coordinator cannot serve ", step.section->method,
-                  ": the sum is the transport's own; set ", "dense = ordered or bf16");
+                  ": the sum is the transport's own; set another `dense`");
       PRIDE_CHECK(part.route == Route::kSharded && part.up.sized, "a coordinator cannot serve ",
                   step.section->method, ": its frames use the ", route_name(part.route),
                   " route, or their length depends on data");

@@ -13,7 +13,7 @@ namespace pride {
 namespace {
 
 // Bytes that a section takes on the device: state for all coordinates, frames for those of a
-// bucket, and a direction where matrices or local steps need one.
+// bucket, their decoded means, and a direction where matrices or local steps need one.
 double bytes_on_device(const Section& section, std::size_t bucket_coords, int workers) {
   const MethodInfo& info = section.info;
   const auto coords = static_cast<double>(section.layout.flat_size());
@@ -21,7 +21,10 @@ double bytes_on_device(const Section& section, std::size_t bucket_coords, int wo
   const bool directs =
       info.period > 1 || matrix_operations(section.method, section.layout,
                                            {.options = section.options, .world = 1}) > 0;
-  const double frames = (info.link_bits_up + info.link_bits_down) / 8 * bucket;
+  const auto dense = section.options.find("dense");
+  const bool decodes = dense != section.options.end() && dense->second.starts_with("int");
+  const double frames =
+      ((info.link_bits_up + info.link_bits_down) / 8 + (decodes ? sizeof(float) : 0)) * bucket;
   const double state = state_of(section.method, section.layout, section.options).bytes;
   return coords * (state * std::max(1, workers) + (directs ? sizeof(float) : 0)) + frames;
 }

@@ -88,8 +88,10 @@ std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree() {
   for (const SectionStep& step : steps()) {
     methods.text(step.section->method);
     for (const auto& [name, value] : step.section->options) method_options.text(name).text(value);
-    same_products = same_products || (step.section->info.bits_up >= 32 &&
-                                      step.method->facts().matrix_operations > 0);
+    const Method& method = *step.method;
+    same_products =
+        same_products || (method.mean_gradient() != nullptr && method.local() == nullptr &&
+                          method.facts().matrix_operations > 0);
   }
   Digest of_groups;
   for (const std::size_t section : sections.by_group()) of_groups.number(section);

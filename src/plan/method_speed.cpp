@@ -259,7 +259,7 @@ MethodModel arithmetic_of(Communicator& comm, const PlanMethod& method, std::siz
   const double operations =
       matrix_operations(method.name, tensors, {.options = method.options, .world = facts.world});
   const bool there = facts.device.bytes_per_s > 0;
-  const bool dense = method_info(method.name, facts.world).bits_up >= 32;
+  const bool dense = is_uncompressed(method, facts.world);
   if (!there || (!dense && !why_host_only(method.name, method.options).empty())) {
     model.matrix_s = matrix_seconds(comm, tensors, operations, facts);
     model.encode_s += model.matrix_s;
@@ -342,8 +342,7 @@ PlanRow plan_step(Communicator& comm, const PlanMethod& given, PlanFacts& facts)
   PlanRow row;
   std::vector<SectionModel> sections = section_models(given, facts);
   row.dense = std::ranges::all_of(sections, [&](const SectionModel& section) {
-    // also with bfloat16
-    return method_info(section.method.name, facts.world).bits_up >= 32;
+    return is_uncompressed(section.method, facts.world);
   });
   StepModel step{.world = facts.world,
                  .compute_s = facts.compute_s,

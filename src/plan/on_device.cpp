@@ -12,6 +12,11 @@ constexpr double kFloat = sizeof(float);
 
 }  // namespace
 
+bool is_uncompressed(const PlanMethod& method, int world) {
+  const MethodInfo info = method_info(method.name, world, method.options);
+  return info.period == 1 && info.link_bits_up >= 16;  // bfloat16
+}
+
 MethodModel on_device(const DeviceModel& device, MethodModel model, const PlanMethod& method,
                       int world, double d, double operations) {
   PRIDE_CHECK(device.bytes_per_s > 0 && device.host_bytes_per_s > 0,
@@ -19,7 +24,7 @@ MethodModel on_device(const DeviceModel& device, MethodModel model, const PlanMe
               " bytes per second, must be above 0");
   const MethodInfo info = method_info(method.name, world, method.options);
   const auto copied = [&](double bytes) { return d * bytes / device.host_bytes_per_s; };
-  const bool dense = method_info(method.name, world).bits_up >= 32;  // also with bfloat16
+  const bool dense = is_uncompressed(method, world);
   if (!dense && !why_host_only(method.name, method.options).empty()) {
     model.encode_s += copied(kFloat);
     model.apply_s += copied(kFloat);

@@ -80,6 +80,26 @@ TEST(GradientMean, IsRoundedToTheTypeOfTheValues) {
   });
 }
 
+// Tensors of one call have scales of their own: a small one beside a large one is not lost.
+TEST(GradientMean, OfSeveralTensorsIsThatOfEach) {
+  const std::size_t sizes[] = {40, 1, 700, 64, 3};
+  for (const std::string dense : kForms) {
+    run_world(3, [&](Communicator& comm) {
+      GradientMean together(comm, {.dense = dense}), alone(comm, {.dense = dense});
+      std::vector<float> all, expected;
+      for (std::size_t t = 0; t < std::size(sizes); ++t) {
+        std::vector<float> g = gradient_of(comm.rank() + static_cast<int>(10 * t), sizes[t]);
+        for (float& x : g) x *= std::pow(100.0F, static_cast<float>(t % 3));
+        all.insert(all.end(), g.begin(), g.end());
+        ASSERT_TRUE(alone.run(std::span(g)));
+        expected.insert(expected.end(), g.begin(), g.end());
+      }
+      ASSERT_TRUE(together.run(std::span(all), sizes));
+      EXPECT_EQ(all, expected) << dense;
+    });
+  }
+}
+
 TEST(GradientMean, IsNanEverywhereIfAValueIsNotFinite) {
   for (const std::string dense : kForms) {
     for (const float bad :
@@ -102,9 +122,10 @@ TEST(GradientMean, SendsTheBytesOfTheMethod) {
   const Layout layout({{"w", {5000}}});
   for (const std::string dense : {"ordered", "bf16", "int8", "int4", "int2"}) {
     run_world(4, [&](Communicator& comm) {
-      GradientMean mean(comm, {.dense = dense});
+      GradientMean mean(comm, {.dense = dense}), other(comm, {.dense = dense});
       std::vector<float> g = gradient_of(comm.rank(), 5000);
       mean.run(std::span(g));
+      other.run(std::span(g));  // its bytes are its own
       const Cost cost = method_cost(
           "sgdm", layout, {.options = {{"dense", dense}}, .world = 4, .rank = comm.rank()});
       EXPECT_EQ(mean.bytes_sent(), cost.bytes()) << dense;
@@ -135,6 +156,9 @@ TEST(GradientMean, OnADeviceHasTheBitsOfTheHost) {
           };
           compare(g, DType::kFloat32);
           compare(narrow, DType::kBFloat16);
+          std::vector<Float16> half(n);
+          to_float16(gradient_of(comm.rank(), n), half);
+          compare(half, DType::kFloat16);
         }
       });
     }

@@ -21,11 +21,14 @@ PRIDE_API int pride_mean_create(pride_comm* comm, const char* dense, pride_devic
 PRIDE_API void pride_mean_destroy(pride_mean* mean);
 
 /* Replaces the values by their mean over the ranks, rounded to their dtype; the same bits on all
- * ranks. If a value is NaN or Inf on a rank, or the mean is not finite, all values become NaN on
- * all ranks, and `finite`, which may be NULL, becomes 0; else 1. values->stream: with a device, the
- * caller's CUstream. Collective: ranks make the same calls, with as many values, in the same order;
- * otherwise PRIDE_COMM_ERROR (Gloo ends the process at another number). */
-PRIDE_API int pride_mean_run(pride_mean* mean, const pride_array* values, int32_t* finite);
+ * ranks. They are n_sizes tensors of sizes[i] values, one after the other; NULL: one tensor. With
+ * levels no two tensors share a scale. If a value is NaN or Inf on a rank, or the sum in float32
+ * overflows, all values become NaN on all ranks, and `finite`, which may be NULL, becomes 0; else
+ * 1. A mean beyond the range of the dtype becomes Inf. values->stream: with a device, the caller's
+ * CUstream. Collective: ranks make the same calls, with equal sizes, in the same order; otherwise
+ * PRIDE_COMM_ERROR (Gloo ends the process at other sizes). */
+PRIDE_API int pride_mean_run(pride_mean* mean, const pride_array* values, const uint64_t* sizes,
+                             uint64_t n_sizes, int32_t* finite);
 
 /* Bytes of gradients that this rank has sent. Any thread may call it. */
 PRIDE_API uint64_t pride_mean_bytes_sent(const pride_mean* mean);

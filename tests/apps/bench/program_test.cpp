@@ -237,6 +237,14 @@ TEST(PlanProgram, SaysOnPaperThatCompressionPaysOnASlowNetwork) {
                   {"Compression pays: dlion-vote", "of lion:dense=bf16."});
 }
 
+TEST(PlanProgram, CountsGradientsOfFewBitsAsCompressed) {
+  const json p =
+      plan("--world 8 --bandwidth 100Mbit --latency 50us --params 10000000 --backward 100ms "
+           "--methods lion,lion:dense=bf16,lion:dense=int4");
+  expect_contains(p["verdict"].get<std::string>(),
+                  {"Compression pays: lion:dense=int4", "of lion:dense=bf16."});
+}
+
 TEST(PlanProgram, PrintsTheRouteOfBuckets) {
   const std::string rest =
       " --bandwidth 1Gbit --params 10000000 --backward 100ms --methods "

@@ -126,6 +126,8 @@ TEST(Program, InfoTellsWhatThisBuildIs) {
 TEST(Program, TakesKernelsOfThisCpu) {
 #ifdef __x86_64__
   if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no AVX2";
+#else
+  GTEST_SKIP() << "not on this kind of CPU";
 #endif
   const auto blas = [](const std::string& environment) {
     return json_of(run_shell(environment + command_of({"info", "--json"}))).at("blas").dump();
