@@ -238,9 +238,9 @@ TEST(PlanProgram, SaysOnPaperThatCompressionPaysOnASlowNetwork) {
 }
 
 TEST(PlanProgram, CountsGradientsOfFewBitsAsCompressed) {
-  const json p =
-      plan("--world 8 --bandwidth 100Mbit --latency 50us --params 10000000 --backward 100ms "
-           "--methods lion,lion:dense=bf16,lion:dense=int4");
+  const json p = plan(
+      "--world 8 --bandwidth 100Mbit --latency 50us --params 10000000 --backward 100ms "
+      "--methods lion,lion:dense=bf16,lion:dense=int4");
   expect_contains(p["verdict"].get<std::string>(),
                   {"Compression pays: lion:dense=int4", "of lion:dense=bf16."});
 }
