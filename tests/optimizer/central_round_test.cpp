@@ -35,7 +35,8 @@ TEST(CentralRound, RefusesMethodsThatNeedMoreThanFrames) {
   EXPECT_NE(refusal("graddrop", {}).find("depends on data"), std::string::npos);
   EXPECT_NE(refusal("onebit-adam", {}).find("servers keep state"), std::string::npos);
   EXPECT_NE(refusal("lion", {{"dense", "native"}}).find("set another `dense`"), std::string::npos);
-  EXPECT_NE(refusal("diloco", {{"dense", "native"}}).find("set another `dense`"), std::string::npos);
+  EXPECT_NE(refusal("diloco", {{"dense", "native"}}).find("set another `dense`"),
+            std::string::npos);
   EXPECT_NE(refusal("diloco", {{"fragments", "2"}}).find("fragments"), std::string::npos);
   EXPECT_NE(refusal("local-vote", {{"fragments", "2"}}).find("fragments"), std::string::npos);
 }
