@@ -48,8 +48,8 @@ CostQuery query(const MethodsArguments& args, std::int64_t step) {
           .ranks_per_node = args.ranks_per_node.value_or(0)};
 }
 
-// True if options differ from the defaults, for which the paper counts bits.
-// Of which the bits do not know: they are those of `dense`.
+// True if options differ from the defaults, for which the paper counts bits. The bits follow
+// `dense`, so it does not count.
 bool has_own_options(const MethodInfo& info, const MethodsArguments& args) {
   const auto given = parse_method_options(args.method_options);
   return std::ranges::any_of(info.options, [&](const MethodOption& option) {
