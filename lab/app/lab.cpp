@@ -27,6 +27,7 @@ namespace {
 #if PRIDE_HAVE_TORCH
 #define PRIDE_TORCH_HAS(add) add
 std::shared_ptr<PlanModel> model_of_plan() { return std::make_shared<TrainedModel>(); }
+constexpr const char* kExampleOfPlan = "--task lm --bandwidth 1Gbit --latency 50us --world 4";
 #else
 #define PRIDE_TORCH_HAS(add) add_missing
 // A command that always fails, because its library is missing.
@@ -40,6 +41,8 @@ void add_missing(CLI::App& command) {
   });
 }
 std::shared_ptr<PlanModel> model_of_plan() { return nullptr; }
+constexpr const char* kExampleOfPlan = "--params 10M --backward 120ms --bandwidth 1Gbit "
+                                       "--latency 50us --world 4";
 #endif
 
 const std::vector<Command> kCommands = {
@@ -80,7 +83,7 @@ const std::vector<Command> kCommands = {
     {"bench", "Measure steps, images, and the network of torchrun's ranks", {}, add_bench},
     {"plan",
      "Predict step times by method and network: does compression pay?",
-     {"--task lm --bandwidth 1Gbit --latency 50us --world 4"},
+     {kExampleOfPlan},
      [](CLI::App& command) { add_plan(command, model_of_plan()); }},
     {"facts", "Print what this program can use on this machine, as JSON", {}, add_facts},
 };
