@@ -41,8 +41,9 @@ void add_missing(CLI::App& command) {
   });
 }
 std::shared_ptr<PlanModel> model_of_plan() { return nullptr; }
-constexpr const char* kExampleOfPlan = "--params 10M --backward 120ms --bandwidth 1Gbit "
-                                       "--latency 50us --world 4";
+constexpr const char* kExampleOfPlan =
+    "--params 10M --backward 120ms --bandwidth 1Gbit "
+    "--latency 50us --world 4";
 #endif
 
 const std::vector<Command> kCommands = {

@@ -7,7 +7,7 @@ replaces an optimizer of torch, under ``torchrun`` and without DDP's averaging.
 # SPDX-License-Identifier: Apache-2.0
 import importlib
 
-from ._ddp import ddp_hook
+from ._comm_hooks import ddp_hook, fsdp_hook
 from ._device import device_report
 from ._library import lib as _lib
 from ._plan import DeviceRates, PlanRow, plan
@@ -26,9 +26,9 @@ __version__ = _lib.pride_version().decode()
 __all__ = [
     "CommError", "DataError", "DeviceRates", "DistributedLion", "Error", "InvalidArgument", "Lion",
     "LionCub", "MethodInfo", "NonFiniteGradient", "Optimizer", "OutOfMemory", "PlanRow", "RunWorker",
-    "VirtualWorkers", "beta_of_half_life", "clip_grad_norm_", "ddp_hook", "device_report", "join",
-    "local_gradients", "mean_over_ranks", "method_info", "methods", "mpi", "muon_groups", "plan",
-    "step_bytes", "take_over",
+    "VirtualWorkers", "beta_of_half_life", "clip_grad_norm_", "ddp_hook", "device_report",
+    "fsdp_hook", "join", "local_gradients", "mean_over_ranks", "method_info", "methods", "mpi",
+    "muon_groups", "plan", "step_bytes", "take_over",
 ]
 _LATER = ("accelerate", "checkpoint", "lightning", "transformers")  # imported when first used
 

@@ -13,12 +13,15 @@ import torch.distributed as dist
 from . import _library as library
 from . import _units
 from ._between import keep_common
+from ._comm_hooks import ddp_hook, hook_of
 from ._device import HOST
 from ._replica import Replica
 from ._groups import betas_of
+from ._mean_lanes import DENSE
 from ._take_over import take
 from .errors import DataError, Error, InvalidArgument
 from .gradients import local_gradients
+from .lion import DistributedLion
 
 _SAMPLE = 512  # coordinates of a tensor whose votes are compared
 _RUN = 32  # adjacent coordinates of the sample
@@ -35,18 +38,58 @@ def require(package, oldest, newest_major):
                     "without it: docs/frameworks.md, \"Without these objects\"")
 
 
-def stop_averaging(model, ranks):
-    """Turns DDP's averaging off in a model that a framework has wrapped for `ranks` ranks."""
-    if ranks == 1:
-        return
+def _ddp_of(model, ranks):
+    """The DistributedDataParallel in which a framework has wrapped a model for `ranks` ranks."""
     wrapped = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
     if not isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
         raise InvalidArgument(
             f"pride: on {ranks} ranks the framework has wrapped the model in "
             f"{type(wrapped).__name__}, not in DistributedDataParallel. FSDP, DeepSpeed and "
             "similar average by themselves: use DDP")
-    if not hasattr(wrapped, "pride_watches"):
+    return wrapped
+
+
+def stop_averaging(model, ranks):
+    """Turns DDP's averaging off in a model that a framework has wrapped for `ranks` ranks."""
+    if ranks > 1 and not hasattr(wrapped := _ddp_of(model, ranks), "pride_watches"):
         local_gradients(wrapped)
+
+
+class Compressed:
+    """For `compress`: gradients travel quantized, by DDP, and the optimizer stays. The other arguments are
+    for an optimizer of pride's: refused."""
+
+    def __init__(self, compress, optimizer=DistributedLion, local="keep", arguments=()):
+        bits = {DENSE[bits]: bits for bits in (16, 8, 4, 2)}
+        if compress not in bits:
+            raise InvalidArgument(f"pride: compress={compress!r}: must be one of {', '.join(bits)}")
+        others = (["optimizer"] * (optimizer is not DistributedLion) + ["local"] * (local != "keep") +
+                  list(arguments))
+        if others:
+            raise InvalidArgument(f"pride: compress={compress!r} keeps your optimizer: leave out "
+                                  f"{', '.join(others)}")
+        self._bits, self._hook = bits[compress], None
+
+    def begin(self, model, ranks):
+        """The framework has wrapped the model."""
+        if ranks > 1:
+            wrapped = _ddp_of(model, ranks)
+            self._hook = hook_of(wrapped) or ddp_hook(wrapped, self._bits)
+
+    @staticmethod
+    def check(optimizer):
+        """Raises InvalidArgument for an optimizer of pride's, which exchanges by itself."""
+        if isinstance(optimizer, Replica):
+            raise InvalidArgument(f"pride: compress: the optimizer is a {type(optimizer).__name__} of "
+                                  "pride's, which exchanges by itself: leave compress out")
+
+    def values(self):
+        """For the log, as those of Meter."""
+        if self._hook is None:
+            return {}
+        traffic = self._hook.traffic()
+        return {"pride/bytes_sent": traffic["last_step"]["bytes_sent"],
+                "pride/fp32_bytes": traffic["fp32_bytes"]}
 
 
 def in_place_of(given, model, make, arguments, schedulers=(), every=()):

@@ -4,7 +4,7 @@
         accelerator, model, optimizer, loader, scheduler)
 """
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import accelerate
 import torch
@@ -18,8 +18,8 @@ _frameworks.require("accelerate", (1, 15), 1)
 
 
 def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others: Any,
-            optimizer: Callable[..., Optimizer] = DistributedLion, local: str = "keep",
-            **arguments: Any) -> Tuple[Any, ...]:
+            optimizer: Callable[..., Optimizer] = DistributedLion, compress: Optional[str] = None,
+            local: str = "keep", **arguments: Any) -> Tuple[Any, ...]:
     """Makes the optimizer of a model and prepares both with the accelerator, without averaging.
 
     An optimizer among ``others``, e.g. an AdamW, is taken over (:func:`pride.take_over`), and so
@@ -40,6 +40,8 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
         model: the plain module.
         others: an optimizer, data loaders and the like, for ``accelerator.prepare()``.
         optimizer: called with ``(name, parameter)`` pairs, or groups of them, to make the optimizer.
+        compress: ``"int8"``, ``"int4"``, ``"int2"`` or ``"bf16"``: the optimizers stay, and DDP exchanges
+            gradients of so many bits (:func:`pride.ddp_hook`). No further arguments.
         local: for momenta saved on another number of ranks: ``"keep"``, ``"average"`` or
             ``"reset"``, as in ``load_state_dict()``.
         arguments: of the optimizer, e.g. ``lr``.
@@ -50,8 +52,18 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
 
     Raises:
         InvalidArgument: the accelerator does not wrap the model in DistributedDataParallel; there are
-            two optimizers; or a refusal of :func:`pride.take_over`.
+            two optimizers, or one of pride's with ``compress``; or a refusal of
+            :func:`pride.take_over`.
     """
+    if compress is not None:
+        compressed = _frameworks.Compressed(compress, optimizer, local, arguments)
+        for each in others:
+            compressed.check(each)
+        number = len(accelerator._models)
+        model, *others = accelerator.prepare(model, *others)
+        compressed.begin(model, accelerator.num_processes)
+        _log_more(accelerator, compressed, number)
+        return (model, *others)
     model.to(accelerator.device)
     number = len(accelerator._optimizers)
     every = [each for each in others if isinstance(each, torch.optim.Optimizer)]
@@ -75,12 +87,12 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
     accelerator.register_save_state_pre_hook(lambda *_: _frameworks.show_common([own]))
     accelerator.register_load_state_pre_hook(
         lambda models, folder: beside.read_at_next_load(folder))
-    _log_more(accelerator, _frameworks.Meter(own), "" if number == 0 else str(number))
+    _log_more(accelerator, _frameworks.Meter(own), number)
     return (model, *others)
 
 
 def _log_more(accelerator, meter, number):
-    log = accelerator.log
+    log, number = accelerator.log, number or ""
 
     def more(values, step=None, **kwargs):
         own = {key.replace("pride/", f"pride{number}/"): v for key, v in meter.values().items()}

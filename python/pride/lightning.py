@@ -30,6 +30,8 @@ class Strategy(DDPStrategy):
         weight_decay: the decay of the method; default: the module's, so that ``lr * weight_decay``
             stays.
         optimizer: called with groups of ``(name, parameter)`` pairs to make the optimizer.
+        compress: ``"int8"``, ``"int4"``, ``"int2"`` or ``"bf16"``: the module's optimizers stay, and DDP
+            exchanges gradients of so many bits (:func:`pride.ddp_hook`). Neither of the above.
         arguments: of DDPStrategy.
 
     Raises:
@@ -40,20 +42,31 @@ class Strategy(DDPStrategy):
     strategy_name = "pride"
 
     def __init__(self, lr: Optional[float] = None, weight_decay: Optional[float] = None,
-                 optimizer: Callable[..., Optimizer] = DistributedLion, **arguments: Any) -> None:
+                 optimizer: Callable[..., Optimizer] = DistributedLion,
+                 compress: Optional[str] = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._make, self._rates = optimizer, {
             key: value for key, value in (("lr", lr), ("weight_decay", weight_decay))
             if value is not None}
+        self._compressed = None if compress is None else _frameworks.Compressed(
+            compress, optimizer, arguments=self._rates)
 
     def configure_ddp(self) -> None:
         """Wraps the model and turns averaging off before the first backward."""
         super().configure_ddp()
+        if self._compressed is not None:
+            self._compressed.begin(self.model, self.world_size)
+            return
         _frameworks.stop_averaging(self.model, self.world_size)
 
     def setup_optimizers(self, trainer) -> None:
         """Makes the optimizers over the wrapped model."""
         super().setup_optimizers(trainer)
+        if self._compressed is not None:
+            for optimizer in self.optimizers:
+                self._compressed.check(optimizer)
+            self._meters = [self._compressed] * len(self.optimizers)
+            return
         schedulers = [config.scheduler for config in self.lr_scheduler_configs]
         self.optimizers = [_frameworks.in_place_of(
             given, self.lightning_module, self._make, self._rates,
@@ -63,12 +76,13 @@ class Strategy(DDPStrategy):
     def setup_precision_plugin(self) -> None:
         """Lets all ranks share the overflows that the plugin's GradScaler finds."""
         super().setup_precision_plugin()
-        for optimizer in self.optimizers:
+        for optimizer in self.optimizers if self._compressed is None else ():
             optimizer.scaler = getattr(self.precision_plugin, "scaler", None)
 
     def lightning_module_state_dict(self):
         """What checkpoints save of the model: with local steps the common parameters."""
-        _frameworks.show_common(self.optimizers)
+        if self._compressed is None:
+            _frameworks.show_common(self.optimizers)
         return super().lightning_module_state_dict()
 
     def optimizer_step(self, optimizer: Optimizer, closure, model=None, **kwargs):

@@ -4,7 +4,7 @@
     pride.transformers.Callback(trainer)
 """
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import torch
 import transformers
@@ -18,7 +18,8 @@ _frameworks.require("transformers", (5, 24), 5)
 
 
 class Callback(transformers.TrainerCallback):
-    """Makes a Trainer train with pride: its optimizer, no averaging, checkpoints, the log.
+    """Makes a Trainer train with pride: its optimizer, no averaging, checkpoints, the log. Or, with
+    ``compress``, only quantizes the gradients that DDP averages.
 
     The callback adds itself to the trainer. The trainer makes the optimizer in ``train()``, over
     its own groups (with and without weight decay). An optimizer that was given to the trainer, e.g.
@@ -31,6 +32,8 @@ class Callback(transformers.TrainerCallback):
     Args:
         trainer: a Trainer, before ``train()``.
         optimizer: called with groups of ``(name, parameter)`` pairs to make the optimizer.
+        compress: ``"int8"``, ``"int4"``, ``"int2"`` or ``"bf16"``: the optimizer stays the trainer's own,
+            and DDP exchanges gradients of so many bits (:func:`pride.ddp_hook`). No further arguments.
         local: for momenta saved on another number of ranks: ``"keep"``, ``"average"`` or
             ``"reset"``, as in ``load_state_dict()``.
         arguments: for the optimizer: ``lr`` and ``weight_decay`` of the method (default: derived
@@ -38,30 +41,37 @@ class Callback(transformers.TrainerCallback):
             :func:`pride.take_over` does), and others.
 
     Raises:
-        InvalidArgument: the trainer has one of pride's optimizers and arguments are given; (in
-            ``train()``) it does not wrap the model in DistributedDataParallel; or a refusal of
+        InvalidArgument: the trainer has one of pride's optimizers and arguments or ``compress`` are
+            given; (in ``train()``) it does not wrap the model in DistributedDataParallel; or a refusal of
             :func:`pride.take_over`.
     """
 
     def __init__(self, trainer: transformers.Trainer,
-                 optimizer: Callable[..., Optimizer] = DistributedLion, *, local: str = "keep",
-                 **arguments: Any) -> None:
+                 optimizer: Callable[..., Optimizer] = DistributedLion, *,
+                 compress: Optional[str] = None, local: str = "keep", **arguments: Any) -> None:
         self._trainer, self._make, self._arguments = trainer, optimizer, arguments
-        self._local, self._meter = local, None
+        self._local, self._meter, self._compressed = local, None, None
         given = trainer.optimizer
+        if compress is not None:
+            self._compressed = _frameworks.Compressed(compress, optimizer, local, arguments)
+            self._add()
+            return
         if given is None:
             trainer.optimizer_cls_and_kwargs = (lambda: self._new_optimizer), {}
         else:
             trainer.optimizer = _frameworks.in_place_of(
                 given, trainer.model, optimizer, arguments,
                 _frameworks.those_of(given, [trainer.lr_scheduler]))
-        trainer.add_callback(self)
-        callbacks = trainer.callback_handler.callbacks  # log writers come after this one
-        callbacks.insert(0, callbacks.pop())
+        self._add()
         self._save = trainer._save_optimizer_and_scheduler
         self._load = trainer._load_optimizer_and_scheduler
         trainer._save_optimizer_and_scheduler = self._save_all
         trainer._load_optimizer_and_scheduler = self._load_all
+
+    def _add(self):
+        self._trainer.add_callback(self)
+        callbacks = self._trainer.callback_handler.callbacks  # log writers come after this one
+        callbacks.insert(0, callbacks.pop())
 
     def _new_optimizer(self, model):
         args = self._trainer.args
@@ -101,6 +111,11 @@ class Callback(transformers.TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         """Called when the model is wrapped and the optimizer made, before the first backward."""
         optimizer = self._optimizer()
+        if self._compressed is not None:
+            self._compressed.check(optimizer)
+            self._compressed.begin(self._trainer.model_wrapped, args.world_size)
+            self._meter = self._compressed
+            return
         _frameworks.stop_averaging(self._trainer.model_wrapped, args.world_size)
         optimizer.scaler = self._trainer.accelerator.scaler
         self._meter = _frameworks.Meter(optimizer)

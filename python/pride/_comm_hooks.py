@@ -1,0 +1,164 @@
+"""Communication hooks of DistributedDataParallel and FSDP2: quantized gradients, for any optimizer."""
+# SPDX-License-Identifier: Apache-2.0
+import functools
+import weakref
+
+from torch.nn.parallel import DistributedDataParallel
+
+from ._arguments import group_of
+from ._mean_lanes import MeanLanes
+from ._tensors import is_sharded
+from .errors import InvalidArgument, duration
+
+_hooks = weakref.WeakKeyDictionary()  # by model
+
+
+class GradientHook:
+    """Returned by :func:`ddp_hook` and :func:`fsdp_hook`. The model keeps it."""
+
+    def __init__(self, lanes, coordinates):
+        self._lanes, self._before, self._seen = lanes, 0, set()
+        self._fp32_bytes = 8 * coordinates * (lanes.size - 1) // lanes.size
+
+    def traffic(self):
+        """Bytes of gradients that this rank sent: ``bytes_sent`` so far; in ``last_step`` those of the
+        last backward with an exchange; and ``fp32_bytes``, of a ring all-reduce of float32 gradients. A
+        bucket's bytes are counted once its exchange is done."""
+        total = self._lanes.bytes_sent()
+        return {"bytes_sent": total, "last_step": {"bytes_sent": total - self._before},
+                "fp32_bytes": self._fp32_bytes}
+
+    def start(self, bucket):
+        """The future of a DDP bucket's mean."""
+        return self._start(bucket.buffer(), [p.numel() for p in bucket.parameters()], bucket.index())
+
+    def average(self, module, sizes, values):
+        """Replaces the shard of FSDP's module by its mean over the replicas."""
+        # parameters without a gradient are not among the values: then blocks ignore their borders
+        sizes = sizes if sum(sizes) == values.numel() else [values.numel()]
+        self._start(values, sizes, module).wait()
+
+    def _start(self, values, sizes, index):
+        if index in self._seen:  # a backward ends when all its exchanges are done: this is another
+            self._seen, self._before = set(), self._lanes.bytes_sent()
+        self._seen.add(index)
+        return self._lanes.start(values, sizes, index)
+
+
+def ddp_hook(model, bits=4, *, timeout=None, lanes=2):
+    """Makes DistributedDataParallel exchange quantized gradients. The optimizer stays yours.
+
+        model = DistributedDataParallel(model)
+        pride.ddp_hook(model, bits=4)
+
+    Registers a communication hook. Each 64 gradients of a parameter share a block-wise scale and are
+    rounded to levels, on the way to the mean and back (docs/methods/dense.md, option ``dense``). That is
+    8.25, 4.25 or 2.25 bits each way. Rounding errors are dropped: there is no error feedback, so no
+    state to save, and none to lose when DDP rebuilds its buckets. Means are equal on all ranks, bit for
+    bit. If a gradient is NaN or Inf on a rank, all means of its bucket are NaN on all ranks, so a
+    GradScaler skips the step everywhere. A world of one rank rounds, too.
+
+    Buckets are exchanged on threads, while backward goes on, over torch.distributed. Gradients on a
+    GPU are copied to the host, where the arithmetic runs.
+
+    Args:
+        model: a DistributedDataParallel without a communication hook. Call this on all ranks, before
+            the first backward.
+        bits: 8, 4 or 2; or 16 (bfloat16) or 32 (float32), to compare.
+        timeout: seconds, or a timedelta, that an exchange may take; by default the process group's.
+        lanes: buckets that are exchanged at the same time, 1 to 16.
+
+    Returns: an object whose ``traffic()`` has the bytes sent.
+
+    Raises:
+        InvalidArgument: an argument cannot be used, or differs between ranks.
+        RuntimeError: in backward, with the reason: a rank failed or is silent, or gradients are neither
+            float32, bfloat16 nor float16. DDP gives errors of hooks this type.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        raise InvalidArgument("pride: ddp_hook: model is a "
+                              f"{type(model).__name__}: give a DistributedDataParallel")
+    if type(lanes) is not int or not 1 <= lanes <= 16:
+        raise InvalidArgument(f"pride: ddp_hook: lanes is {lanes!r}: must be from 1 to 16")
+    _check_new(model, "ddp_hook")
+    hook = GradientHook(MeanLanes("ddp_hook", model.process_group, bits, duration(timeout), lanes),
+                        sum(p.numel() for p in model.parameters() if p.requires_grad))
+    model.register_comm_hook(hook, GradientHook.start)
+    _hooks[model] = hook
+    return hook
+
+
+def fsdp_hook(model, replicate_mesh, bits=4, *, timeout=None):
+    """Averages the gradients of FSDP2's replicas, quantized. The optimizer stays yours.
+
+        fully_shard(model, mesh=mesh["fs"])
+        pride.fsdp_hook(model, mesh["dp"], bits=4)
+
+    Hybrid sharding whose slow dimension travels in few bits: FSDP averages over the shards, in full
+    precision, and this all-reduce hook over the ranks that hold the same shard. Levels, scales and what
+    becomes of NaN are those of :func:`ddp_hook`. Backward waits for each module's exchange. For gradient
+    accumulation use ``model.set_requires_gradient_sync(False)``, else every backward exchanges.
+
+    Args:
+        model: a module after ``fully_shard()`` over a mesh of shards alone, with all of its modules.
+            Call this on all ranks, before the first backward.
+        replicate_mesh: the mesh, of one dimension, of ranks that hold the same shards.
+        bits: 8, 4 or 2; or 16 (bfloat16) or 32 (float32), to compare.
+        timeout: seconds, or a timedelta, that an exchange may take; by default the process group's.
+
+    Returns: an object whose ``traffic()`` has the bytes sent.
+
+    Raises:
+        InvalidArgument: an argument cannot be used, or differs between ranks.
+        CommError: in backward: a rank failed or is silent.
+    """
+    modules = [m for m in model.modules() if hasattr(m, "set_all_reduce_hook")]
+    if model not in modules:
+        raise InvalidArgument(f"pride: fsdp_hook: model is a {type(model).__name__}: give a module after "
+                              "fully_shard() of torch 2.6 or newer")
+    group = group_of(None, replicate_mesh)
+    if group is None:
+        raise InvalidArgument("pride: fsdp_hook: give replicate_mesh, e.g. mesh['dp']")
+    for name, p in model.named_parameters():
+        if p.requires_grad and not (is_sharded(p) and all(
+                placement.is_shard() for placement in p.placements)):
+            raise InvalidArgument(
+                f"pride: fsdp_hook: {name} is not sharded alone: use fully_shard(model, mesh=mesh['fs']), "
+                "whose mesh has one dimension, on all of the model")
+    _check_new(model, "fsdp_hook")
+    hook = GradientHook(MeanLanes("fsdp_hook", group, bits, duration(timeout), 1), sum(
+        p.to_local().numel() for p in model.parameters() if p.requires_grad))
+    for index, module in enumerate(modules):
+        module.set_all_reduce_hook(functools.partial(hook.average, index, _padded_sizes(module)))
+    _hooks[model] = hook
+    return hook
+
+
+def hook_of(model):
+    """What one of the functions above has returned for the model; or None."""
+    return _hooks.get(model)
+
+
+def _check_new(model, who):
+    if model in _hooks:
+        raise InvalidArgument(f"pride: {who}: the model has a communication hook of pride already")
+
+
+def _padded_sizes(root):
+    """Sizes of this rank's shards of a module's own parameters, as FSDP2 lays them out: modules in
+    post-order, without those that are sharded by themselves; equal on all ranks of the shards."""
+    sizes, modules, parameters = [], set(), set()
+
+    def visit(module):
+        modules.add(module)
+        for child in module.children():
+            if child not in modules and not hasattr(child, "set_all_reduce_hook"):
+                visit(child)
+        for p in module.parameters(recurse=False):
+            if p.requires_grad and p not in parameters:
+                parameters.add(p)
+                dim = p.placements[0].dim
+                sizes.append(-(-p.shape[dim] // p.device_mesh.size()) * (p.numel() // max(1, p.shape[dim])))
+
+    visit(root)
+    return sizes
