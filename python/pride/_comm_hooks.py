@@ -59,7 +59,8 @@ def ddp_hook(model, bits=4, *, timeout=None, lanes=2):
     GradScaler skips the step everywhere. A world of one rank rounds, too.
 
     Buckets are exchanged on threads, while backward goes on, over torch.distributed. Gradients on a
-    GPU are copied to the host, where the arithmetic runs.
+    GPU are rounded and added there, and their frames travel through the host. If libpride cannot use the
+    GPU (:func:`device_report` says why), gradients are copied to the host, with a warning.
 
     Args:
         model: a DistributedDataParallel without a communication hook. Call this on all ranks, before

@@ -192,6 +192,16 @@ def place_of(tensors, settings, methods):
     if reason:
         _note(methods, "run_on = 'host'" if run_on == "host" else reason)
         return HOST
+    return _place_on(gpu, settings, methods)
+
+
+def place_of_values(values):
+    """The place of a tensor's arithmetic without a method: its GPU, or else the host, as above."""
+    gpu = gpu_of([values])
+    return HOST if gpu is None else _place_on(gpu, {"run_on": "auto"}, [("gradient mean",)])
+
+
+def _place_on(gpu, settings, methods):
     try:
         if gpu.index not in _KEPT:
             _KEPT[gpu.index] = Device(gpu)

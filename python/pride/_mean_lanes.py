@@ -8,7 +8,7 @@ import weakref
 import torch
 
 from . import _library as library
-from ._device import HOST
+from ._device import HOST, place_of_values
 from ._threads import in_thread
 from ._world import listed, make_world
 from .errors import CommError, InvalidArgument
@@ -24,13 +24,13 @@ class _Lane:
 
     def __init__(self, world, bits):
         self._world, self._jobs, self._busy = world, queue.SimpleQueue(), False
-        self._mean = library.Handle("mean", "pride_mean_create", world.handle, DENSE[bits].encode(),
-                                    None, parents=(world.handle,))
+        self._bits, self._means = bits, {}  # by place
+        self._mean_on(HOST)
         _lanes.add(self)
         in_thread(self._serve)
 
     def bytes_sent(self):
-        return library.lib.pride_mean_bytes_sent(self._mean)
+        return sum(library.lib.pride_mean_bytes_sent(mean) for mean in list(self._means.values()))
 
     def put(self, *job):
         self._jobs.put(job)
@@ -52,7 +52,7 @@ class _Lane:
                     self._average(values, sizes)
                     future.set_result(values)
                 else:
-                    self._average_on_host(values, sizes, ready, future)
+                    self._average_on_gpu(values, sizes, ready, future)
             except CommError as error:
                 future.set_exception(CommError(f"pride: {error}{self._world.silence()}"))
             except BaseException as error:  # of the caller
@@ -61,21 +61,35 @@ class _Lane:
             self._busy = False
             del job, future, values
 
-    def _average(self, values, sizes):
+    def _mean_on(self, place):
+        if place not in self._means:
+            self._means[place] = library.Handle(
+                "mean", "pride_mean_create", self._world.handle, DENSE[self._bits].encode(),
+                None if place is HOST else place.handle, parents=(self._world.handle,))
+        return self._means[place]
+
+    def _average(self, values, sizes, place=HOST):
         if values.dtype not in _DTYPES or values.layout != torch.strided:
-            raise InvalidArgument(f"pride: gradients are {values.dtype}, {values.layout}: must "
-                                  "be float32, bfloat16 or float16, and not sparse")
-        array = library.Array(data=HOST.address(values, values.dtype, values.numel()),
-                              n=values.numel(), dtype=_DTYPES[values.dtype])
-        self._world.call("pride_mean_run", self._mean, c.byref(array),
+            raise InvalidArgument(f"pride: gradients are {values.dtype}, {values.layout}: must be "
+                                  "float32, bfloat16 or float16, and not sparse")
+        array = library.Array(data=place.address(values, values.dtype, values.numel()),
+                              n=values.numel(), dtype=_DTYPES[values.dtype], device=place.code)
+        if place is not HOST:
+            array.device_index, array.stream = place.device.index or 0, place.stream()
+        self._world.call("pride_mean_run", self._mean_on(place), c.byref(array),
                          (c.c_uint64 * len(sizes))(*sizes), len(sizes), None)
 
-    def _average_on_host(self, values, sizes, ready, future):
+    def _average_on_gpu(self, values, sizes, ready, future):
+        """On the GPU, or on the host if libpride cannot use it."""
         with torch.cuda.device(values.device), torch.cuda.stream(torch.cuda.Stream()):
             torch.cuda.current_stream().wait_event(ready)
-            host = values.to("cpu")  # waits for the copy
-            self._average(host, sizes)
-            values.copy_(host)
+            place = place_of_values(values)
+            if place is HOST:
+                host = values.to("cpu")  # waits for the copy
+                self._average(host, sizes)
+                values.copy_(host)
+            else:
+                self._average(values, sizes, place)
             future.set_result(values)
 
 
