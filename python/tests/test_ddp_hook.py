@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 import pride
 from models import Branches, backward_of_branches, taken
 from processes import PATIENCE, SOON, environment, start_group
+from scalers import Scaler, cpu_kernels
 
 ACTS = {"exit": lambda: os._exit(3), "kill": lambda: os.kill(os.getpid(), signal.SIGKILL)}
 
@@ -171,6 +172,32 @@ def not_finite(bad, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_gradient_that_is_not_finite_is_nan_on_all_ranks_and_the_next_is_none(world, bad, dtype):
     assert world(2).run(not_finite, bad, dtype) == [(True, True)] * 2
+
+
+def scaled():
+    """Six steps, with an overflow on the last rank in the third: scales, weights."""
+    torch.manual_seed(0)
+    model, _ = hooked(torch.nn.Linear(20, 8), 8)
+    optimizer, scaler, seen = torch.optim.AdamW(model.parameters(), lr=1e-2), Scaler(init_scale=1024.0), []
+    with cpu_kernels():
+        for step in range(6):
+            optimizer.zero_grad()
+            loss = model(gradient_of(step, 60).view(3, 20)).square().mean()
+            if step == 2 and dist.get_rank() == dist.get_world_size() - 1:
+                loss = loss * float("inf")
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            seen.append((scaler.get_scale(), model.module.weight.detach().clone()))
+    return seen
+
+
+def test_an_overflow_on_one_rank_skips_the_step_on_all(world):
+    mine, theirs = world(2).run(scaled)
+    assert [scale for scale, _ in mine] == [1024.0] * 2 + [512.0] * 4
+    for step, ((scale, a), (their_scale, b)) in enumerate(zip(mine, theirs)):
+        assert scale == their_scale and torch.equal(a, b)
+        assert torch.equal(a, mine[step - 1][1]) == (step == 2)
 
 
 def bytes_sent(n, bits):
