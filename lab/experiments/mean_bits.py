@@ -141,6 +141,14 @@ class Simulated:
         return dist.all_reduce(mine, async_op=True).get_future().then(mean)
 
 
+def wrapped(name, model):
+    """The model in DDP, with one bucket for PowerSGD: it starts collectives when others end, and over Gloo
+    those of two buckets may meet in another order on another rank."""
+    dist._DEFAULT_FIRST_BUCKET_BYTES = (1 << 32) if name.startswith("powersgd") else 1 << 20
+    return torch.nn.parallel.DistributedDataParallel(
+        model, bucket_cap_mb=4096 if name.startswith("powersgd") else 25)
+
+
 def hooked(name, model, steps):
     """Registers the hook. Returns bytes(): what this rank has sent, by a ring where torch reduces."""
     ring = 2 * (dist.get_world_size() - 1) / dist.get_world_size()
@@ -171,7 +179,7 @@ def train(task, data, name, seed, lr, steps):
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(seed)
     made = task(data, seed)
-    model = torch.nn.parallel.DistributedDataParallel(made.model)
+    model = wrapped(name, made.model)
     bytes_sent = hooked(name, model, steps)
     groups = [dict(params=[p for p in model.parameters() if (p.ndim >= 2) == matrices],
                    weight_decay=task.decay * matrices) for matrices in (True, False)]
