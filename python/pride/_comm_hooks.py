@@ -3,6 +3,7 @@
 import functools
 import weakref
 
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ._arguments import group_of
@@ -120,15 +121,24 @@ def fsdp_hook(model, replicate_mesh, bits=4, *, timeout=None):
     group = group_of(None, replicate_mesh)
     if group is None:
         raise InvalidArgument("pride: fsdp_hook: give replicate_mesh, e.g. mesh['dp']")
+    replicas = set(dist.get_process_group_ranks(group))
     for name, p in model.named_parameters():
-        if p.requires_grad and not (is_sharded(p) and all(
-                placement.is_shard() for placement in p.placements)):
+        if not p.requires_grad:
+            continue
+        if not (is_sharded(p) and all(placement.is_shard() for placement in p.placements)):
             raise InvalidArgument(
                 f"pride: fsdp_hook: {name} is not sharded alone: use fully_shard(model, mesh=mesh['fs']), "
                 "whose mesh has one dimension, on all of the model")
+        ranks = p.device_mesh.mesh.flatten().tolist()
+        if len(replicas & set(ranks)) > 1:
+            raise InvalidArgument(f"pride: fsdp_hook: {name} is sharded over ranks {ranks}; replicate_mesh "
+                                  f"has ranks {sorted(replicas)}: they hold other shards")
     _check_new(model, "fsdp_hook")
-    hook = GradientHook(MeanLanes("fsdp_hook", group, bits, duration(timeout), 1), sum(
-        p.to_local().numel() for p in model.parameters() if p.requires_grad))
+    trained = [p for p in model.parameters() if p.requires_grad]
+    lanes = MeanLanes("fsdp_hook", group, bits, duration(timeout), 1,
+                      shard=trained[0].device_mesh.get_local_rank() if trained else 0,
+                      values=sum(p.to_local().numel() for p in trained) % (1 << 32))
+    hook = GradientHook(lanes, sum(p.to_local().numel() for p in trained))
     for index, module in enumerate(modules):
         module.set_all_reduce_hook(functools.partial(hook.average, index, _padded_sizes(module)))
     _hooks[model] = hook

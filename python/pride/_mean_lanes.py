@@ -95,14 +95,14 @@ class _Lane:
 
 class MeanLanes:
     """Averages gradients over the ranks of a process group, on threads. `who` is named in errors.
-    Collective."""
+    Collective. Ranks must have `equal` whole numbers."""
 
-    def __init__(self, who, group, bits, timeout, lanes):
+    def __init__(self, who, group, bits, timeout, lanes, **equal):
         if type(bits) is not int or bits not in DENSE:
             raise InvalidArgument(f"pride: {who}: bits is {bits!r}: must be one of "
                                   f"{', '.join(map(str, sorted(DENSE)))}")
         world = make_world(group, timeout)
-        _check_equal(who, world, bits=bits, lanes=lanes)
+        _check_equal(who, world, bits=bits, lanes=lanes, **equal)
         self.size = world.size
         worlds = [world] + [make_world(group, timeout) for _ in range(lanes - 1)]
         self._lanes = [_Lane(world, bits) for world in worlds]
@@ -129,10 +129,11 @@ class MeanLanes:
 def _check_equal(who, world, **values):
     """Raises InvalidArgument on all ranks if one of the whole numbers differs."""
     every = world.all_gather((c.c_uint32 * len(values))(*values.values()))()
+    names = getattr(world, "global_ranks", range(len(every)))
     for i, name in enumerate(values):
         ranks = {}
         for rank, row in enumerate(every):
-            ranks.setdefault(row[i], []).append(rank)
+            ranks.setdefault(row[i], []).append(names[rank])
         if len(ranks) > 1:
             raise InvalidArgument(f"pride: {who}: {name} is " + ", ".join(
                 f"{value} on rank(s) {listed(some)}" for value, some in ranks.items()))

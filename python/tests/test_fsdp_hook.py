@@ -12,6 +12,7 @@ from test_ddp_hook import in_levels
 
 if sharded.fully_shard is None:
     pytest.skip(sharded.WHY_NOT, allow_module_level=True)
+from torch.distributed.device_mesh import DeviceMesh  # pylint: disable=wrong-import-position
 
 
 def gradients(replicas, shards, bits, steps=2, **policy):
@@ -137,7 +138,7 @@ def refusals():
     sharded.fully_shard(part[0], mesh=mesh["fs"])
     texts = []
     for arguments in ((sharded.model(), mesh["dp"]), (model, mesh), (model, None), (whole, mesh["dp"]),
-                      (part[0:1], mesh["dp"]), (model, mesh["dp"], 5)):
+                      (part[0:1], mesh["dp"]), (model, mesh["dp"], 5), (model, mesh["fs"])):
         try:
             pride.fsdp_hook(*arguments)
         except pride.InvalidArgument as error:
@@ -154,9 +155,22 @@ def test_bad_arguments_are_named(world):
     for texts in world(4).run(refusals):
         for text, part in zip(texts, (
                 "model is a Sequential: give", "a mesh of one dimension", "give replicate_mesh",
-                "0.weight is not sharded alone", "model is a Sequential: give", "bits is 5",
+                "0.weight is not sharded alone", "model is a Sequential: give", "bits is 5", "they hold other shards",
                 "has a communication hook of pride"), strict=True):
             assert part in text
+
+
+def crossed():
+    """Rank r of one replica with rank 1 - r of the other."""
+    model = sharded.sharded(sharded.mesh_of(2, 2))
+    pairs = DeviceMesh("cpu", [[0, 3], [1, 2]], mesh_dim_names=("pairs", "dp"))
+    pride.fsdp_hook(model, pairs["dp"], 4)
+
+
+def test_ranks_that_hold_other_shards_are_told(world):
+    for rank, (kind, text) in enumerate(world(4).errors(crossed)):
+        expected = ("shard is 0 on rank(s) 0, 1 on rank(s) 3", "shard is 1 on rank(s) 1, 0 on rank(s) 2")
+        assert kind is pride.InvalidArgument and expected[rank in (1, 2)] in text, text
 
 
 def bad_values():
