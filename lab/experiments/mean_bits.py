@@ -184,7 +184,7 @@ def train(task, data, name, seed, lr, steps):
     groups = [dict(params=[p for p in model.parameters() if (p.ndim >= 2) == matrices],
                    weight_decay=task.decay * matrices) for matrices in (True, False)]
     optimizer = torch.optim.AdamW(groups, lr, task.betas)
-    warmup = steps // 10
+    warmup = max(1, steps // 10)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(
         1.0, (step + 1) / warmup) * (0.5 + 0.5 * math.cos(math.pi * step / steps)))
     began = time.monotonic()
@@ -226,15 +226,18 @@ def main():
     rank, world = dist.get_rank(), dist.get_world_size()
     task = {"gpt": Gpt, "vit": Vit}[args.task]
     steps = args.steps or task.steps
+    if task.samples % world:
+        sys.exit(f"mean_bits.py: {task.samples} samples a step are not divisible by {world} ranks")
     shared = [[json.loads(line) for line in args.out.read_text().splitlines()]
               if rank == 0 and args.out.exists() else []]
     dist.broadcast_object_list(shared)
     records = shared[0]
 
     def run(hook, seed, lr, steps):
-        key = dict(task=args.task, ranks=world, hook=hook, seed=seed, lr=lr, steps=steps)
+        key = dict(task=args.task, ranks=world, hook=hook, seed=seed, lr=lr, steps=steps,
+                   data=pathlib.Path(args.data).name, pride=pride.__version__)
         for record in records:  # tuning runs are the same for any number of ranks
-            if all(record[k] == v for k, v in key.items() if k != "ranks" or seed != TUNING_SEED):
+            if all(record.get(k) == v for k, v in key.items() if k != "ranks" or seed != TUNING_SEED):
                 return record
         record = dict(key, **train(task, args.data, hook, seed, lr, steps))
         gc.collect()  # models in cycles keep their hooks' threads

@@ -1,6 +1,7 @@
 # Where a method runs: on the host, or on the GPU that holds all parameters.
 # SPDX-License-Identifier: Apache-2.0
 import ctypes as c
+import threading
 import warnings
 
 import torch
@@ -12,6 +13,7 @@ from .errors import Error, InvalidArgument, OutOfMemory, check_one_of
 
 RUN_ON = ("auto", "host", "device")
 _KEPT = {}  # devices by number: one for all optimizers of a process
+_OPENING = threading.RLock()  # an allocation may call back
 _WARNED = set()  # texts
 _CHOSEN = {}  # (methods, why they run on the host): the choices of this process, in their order
 
@@ -203,9 +205,10 @@ def place_of_values(values):
 
 def _place_on(gpu, settings, methods):
     try:
-        if gpu.index not in _KEPT:
-            _KEPT[gpu.index] = Device(gpu)
-        return _KEPT[gpu.index]
+        with _OPENING:  # hooks' threads
+            if gpu.index not in _KEPT:
+                _KEPT[gpu.index] = Device(gpu)
+            return _KEPT[gpu.index]
     except (InvalidArgument, OutOfMemory) as error:
         return _host_instead(settings, methods, error)
 

@@ -68,13 +68,16 @@ class Compressed:
         if others:
             raise InvalidArgument(f"pride: compress={compress!r} keeps your optimizer: leave out "
                                   f"{', '.join(others)}")
-        self._bits, self._hook = bits[compress], None
+        self._bits, self._hooks = bits[compress], []
 
-    def begin(self, model, ranks):
-        """The framework has wrapped the model."""
-        if ranks > 1:
-            wrapped = _ddp_of(model, ranks)
-            self._hook = hook_of(wrapped) or ddp_hook(wrapped, self._bits)
+    def begin(self, models, ranks):
+        """The framework has wrapped the models."""
+        wrapped = [_ddp_of(model, ranks) for model in models] if ranks > 1 else []
+        self._hooks = [hook_of(model) or ddp_hook(model, self._bits) for model in wrapped]
+        for hook in self._hooks:
+            if hook.bits != self._bits:
+                raise InvalidArgument(f"pride: compress={DENSE[self._bits]!r}: the model's gradients are "
+                                      f"compressed already, as {DENSE[hook.bits]!r}")
 
     @staticmethod
     def check(optimizer):
@@ -85,11 +88,10 @@ class Compressed:
 
     def values(self):
         """For the log, as those of Meter."""
-        if self._hook is None:
-            return {}
-        traffic = self._hook.traffic()
-        return {"pride/bytes_sent": traffic["last_step"]["bytes_sent"],
-                "pride/fp32_bytes": traffic["fp32_bytes"]}
+        traffic = [hook.traffic() for hook in self._hooks]
+        return {"pride/bytes_sent": sum(each.get("last_step", {}).get("bytes_sent", 0)
+                                        for each in traffic),
+                "pride/fp32_bytes": sum(each["fp32_bytes"] for each in traffic)} if traffic else {}
 
 
 def in_place_of(given, model, make, arguments, schedulers=(), every=()):

@@ -3,6 +3,7 @@
 import atexit
 import ctypes as c
 import queue
+import threading
 import weakref
 
 import torch
@@ -24,7 +25,7 @@ class _Lane:
 
     def __init__(self, world, bits):
         self._world, self._jobs, self._busy = world, queue.SimpleQueue(), False
-        self._bits, self._means = bits, {}  # by place
+        self._bits, self._means, self._places = bits, {}, {}  # by place; by GPU
         self._mean_on(HOST)
         _lanes.add(self)
         in_thread(self._serve)
@@ -34,6 +35,9 @@ class _Lane:
 
     def put(self, *job):
         self._jobs.put(job)
+
+    def fail(self, why):
+        self._world.fail(why)
 
     def end(self, at_exit=False):
         if at_exit and (self._busy or not self._jobs.empty()):
@@ -83,7 +87,9 @@ class _Lane:
         """On the GPU, or on the host if libpride cannot use it."""
         with torch.cuda.device(values.device), torch.cuda.stream(torch.cuda.Stream()):
             torch.cuda.current_stream().wait_event(ready)
-            place = place_of_values(values)
+            place = self._places.get(values.device)
+            if place is None:
+                place = self._places[values.device] = place_of_values(values)
             if place is HOST:
                 host = values.to("cpu")  # waits for the copy
                 self._average(host, sizes)
@@ -91,6 +97,31 @@ class _Lane:
             else:
                 self._average(values, sizes, place)
             future.set_result(values)
+
+
+class _Waited:
+    """A future of torch's whose error keeps its type, and in whose wait Ctrl-C comes through."""
+
+    def __init__(self):
+        self._done, self._error, self._ready, self._device = threading.Event(), None, None, None
+
+    def set_result(self, values):
+        if values.is_cuda:
+            self._device = values.device
+            self._ready = torch.cuda.current_stream(values.device).record_event()
+        self._done.set()
+
+    def set_exception(self, error):
+        self._error = error
+        self._done.set()
+
+    def wait(self):
+        while not self._done.wait(0.5):
+            pass
+        if self._error is not None:
+            raise self._error
+        if self._ready is not None:
+            torch.cuda.current_stream(self._device).wait_event(self._ready)
 
 
 class MeanLanes:
@@ -116,10 +147,23 @@ class MeanLanes:
         other. A lane keeps its order, which must be equal on all ranks."""
         devices = [values.device] if values.is_cuda else None
         future = torch.futures.Future(devices=devices) if devices else torch.futures.Future()
-        ready = torch.cuda.current_stream(values.device).record_event() if devices else None
-        self._lanes[lane % len(self._lanes)].put(future, values, sizes, ready)
+        self._put(future, values, sizes, lane)
         # an error of then() reaches backward with its reason, one of set_exception() as a tensor
         return future.then(lambda done: done.value())
+
+    def run(self, values, sizes):
+        """Replaces `values` by their mean; raises what went wrong."""
+        future = _Waited()
+        self._put(future, values, sizes, 0)
+        future.wait()
+
+    def fail(self, why):
+        """Other ranks stop to wait for this one."""
+        self._lanes[0].fail(why)
+
+    def _put(self, future, values, sizes, lane):
+        ready = torch.cuda.current_stream(values.device).record_event() if values.is_cuda else None
+        self._lanes[lane % len(self._lanes)].put(future, values, sizes, ready)
 
     def __del__(self):
         for lane in getattr(self, "_lanes", ()):

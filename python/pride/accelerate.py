@@ -4,7 +4,7 @@
         accelerator, model, optimizer, loader, scheduler)
 """
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Optional
 
 import accelerate
 import torch
@@ -19,7 +19,7 @@ _frameworks.require("accelerate", (1, 15), 1)
 
 def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others: Any,
             optimizer: Callable[..., Optimizer] = DistributedLion, compress: Optional[str] = None,
-            local: str = "keep", **arguments: Any) -> Tuple[Any, ...]:
+            local: str = "keep", **arguments: Any) -> Any:
     """Makes the optimizer of a model and prepares both with the accelerator, without averaging.
 
     An optimizer among ``others``, e.g. an AdamW, is taken over (:func:`pride.take_over`), and so
@@ -48,7 +48,8 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
 
     Returns:
         The prepared model and ``others``, in their order. An optimizer that was not among them
-        follows the model.
+        follows the model. With ``compress`` what ``accelerator.prepare()`` returns: a model alone is no
+        tuple; all models among ``others`` are compressed, too.
 
     Raises:
         InvalidArgument: the accelerator does not wrap the model in DistributedDataParallel; there are
@@ -60,10 +61,12 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
         for each in others:
             compressed.check(each)
         number = len(accelerator._models)
-        model, *others = accelerator.prepare(model, *others)
-        compressed.begin(model, accelerator.num_processes)
+        made = accelerator.prepare(model, *others)
+        every = made if others else (made,)
+        compressed.begin([each for each in every if isinstance(each, torch.nn.Module)],
+                         accelerator.num_processes)
         _log_more(accelerator, compressed, number)
-        return (model, *others)
+        return made
     model.to(accelerator.device)
     number = len(accelerator._optimizers)
     every = [each for each in others if isinstance(each, torch.optim.Optimizer)]

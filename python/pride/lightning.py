@@ -55,7 +55,7 @@ class Strategy(DDPStrategy):
         """Wraps the model and turns averaging off before the first backward."""
         super().configure_ddp()
         if self._compressed is not None:
-            self._compressed.begin(self.model, self.world_size)
+            self._compressed.begin([self.model], self.world_size)
             return
         _frameworks.stop_averaging(self.model, self.world_size)
 

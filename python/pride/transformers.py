@@ -113,7 +113,7 @@ class Callback(transformers.TrainerCallback):
         optimizer = self._optimizer()
         if self._compressed is not None:
             self._compressed.check(optimizer)
-            self._compressed.begin(self._trainer.model_wrapped, args.world_size)
+            self._compressed.begin([self._trainer.model_wrapped], args.world_size)
             self._meter = self._compressed
             return
         _frameworks.stop_averaging(self._trainer.model_wrapped, args.world_size)

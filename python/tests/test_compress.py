@@ -26,19 +26,36 @@ def _whole(programs, tmp_path_factory):
     return run
 
 
-def changed(first, second):
-    """The largest difference of two runs' parameters."""
-    assert first.keys() == second.keys()
-    return max(float((first[key].float() - second[key].float()).abs().max()) for key in first
-               if "optim" not in str(key))
+# AdamW's steps have one size whatever the gradients are; SGD's follow them.
+SGD = {"train_trainer": ("learning_rate=1e-3", 'optim="sgd", learning_rate={}'),
+       "train_lightning": ("AdamW(self.parameters(), lr=1e-3", "SGD(self.parameters(), lr={}"),
+       "train_accelerate": ("AdamW(model.parameters(), lr=1e-3", "SGD(model.parameters(), lr={}")}
+SUM = """
+trained = trainer.model if "trainer" in globals() else model
+print("sum", sum(p.double().sum().item() for p in trained.parameters()))
+"""
 
 
 @pytest.mark.parametrize("name", WITH)
-def test_the_run_is_that_of_the_plain_program_but_for_rounding(name, programs, whole, tmp_path):
-    plain = program(tmp_path / "plain", name, 0)
-    programs.run(plain)
-    difference = changed(states(plain.parent / "out", FILES[name]), states(whole(name), FILES[name]))
-    assert 0 < difference < 0.02  # of AdamW, 20 steps of up to 1e-3
+def test_the_run_is_that_of_the_plain_program_but_for_rounding(name, programs, tmp_path):
+    made = {}
+    for run, rate, compress in (("none", 0, False), ("plain", 0.1, False), ("int8", 0.1, True)):
+        old, new = SGD[name]
+        changes = [(old, new.format(rate))] + [(WITH[name][0], WITH[name][1].replace("int4", "int8"))
+                                               ] * compress
+        file = program(tmp_path / run, name, int(compress), changes=changes)
+        file.write_text(file.read_text() + SUM)
+        sums = [[line for line in output.splitlines() if line.startswith("sum")]
+                for output in programs.run(file)]
+        assert len(sums[0]) == 1 and sums[0] == sums[1]
+        made[run] = states(file.parent / "out", FILES[name])
+
+    def difference(first, second):
+        return max(float((first[key].float() - second[key].float()).abs().max()) for key in first
+                   if "optim" not in str(key))
+
+    moved = difference(made["none"], made["plain"])
+    assert moved > 0.01 and 0 < difference(made["plain"], made["int8"]) < 0.03 * moved
 
 
 @pytest.mark.parametrize("name", WITH)
@@ -78,6 +95,29 @@ def test_misuse_is_named(case, programs, tmp_path):
     name, changes, text = MISUSE[case]
     for status, output in programs.results(program(tmp_path / "misuse", name, changes=changes)):
         assert status == 1 and text in output, output
+
+
+MODELS = """
+import accelerate, torch, pride
+from pride._comm_hooks import hook_of
+accelerator = accelerate.Accelerator(cpu=True)
+models = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(3)]
+alone = pride.accelerate.prepare(accelerator, models[0], compress="int4")
+first, second = pride.accelerate.prepare(accelerator, *models[1:], compress="int8")
+found = [hook_of(model) for model in (alone, first, second)]
+assert [hook and hook.bits for hook in found] == ([4, 8, 8] if accelerator.num_processes > 1 else [None] * 3)
+try:
+    pride.accelerate.prepare(accelerator, first, compress="int4")
+    assert accelerator.num_processes == 1
+except pride.InvalidArgument as error:
+    assert "compressed already, as 'int8'" in str(error), error
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_accelerates_models(programs, tmp_path, ranks):
+    (tmp_path / "models.py").write_text(MODELS)
+    programs.run(tmp_path / "models.py", ranks=ranks)
 
 
 def test_one_rank_has_nothing_to_exchange(programs, tmp_path):

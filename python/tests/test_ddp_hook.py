@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Oracle: rounding to levels in torch, block by block, and the mean in rank order.
+import copy
 import gc
 import os
 import pathlib
@@ -342,6 +343,17 @@ def test_buckets_of_several_lanes(world):
             n = 5000 if i % 2 else 70
             rows = [in_levels(gradient_of(10 * r + i, n), 8) for r in range(2)]
             assert torch.equal(mean, in_levels((rows[0] + rows[1]) / 2, 8)), i
+
+
+def copied():
+    model, hook = hooked(Line(10))
+    other = copy.deepcopy(model)
+    model(torch.ones(10)).backward()
+    return other.module.w.grad is None and hook.traffic()["last_step"]["bytes_sent"] > 0
+
+
+def test_a_hooked_model_can_be_copied(world):
+    assert world(2).run(copied) == [True, True]
 
 
 def threads_left():
