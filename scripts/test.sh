@@ -199,7 +199,7 @@ run_python_tests() {
   rm -rf build/python-*
   cd python/tests
   local files first=(test_checkpoint_{resume,states}.py test_nodes*.py
-    test_{coordinator,device,examples,failures,frameworks,mpi,processes}.py)
+    test_{compress,coordinator,device,examples,failures,frameworks,mpi,processes}.py)
   for half in first second; do
     files=("${first[@]}")
     if [ $half = second ]; then
