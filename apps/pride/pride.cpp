@@ -6,6 +6,7 @@
 #include "commands.h"
 #include "houses.h"
 #include "pride/registry.h"
+#include "program/blas.h"
 #include "program/plan/plan.h"
 #include "program/program.h"
 
@@ -55,4 +56,7 @@ int pride_main(int argc, char** argv) {
   return run_program(program, argc, argv);
 }
 
-int main(int argc, char** argv) { return pride_main(argc, argv); }
+int main(int argc, char** argv) {
+  pride::use_kernels_of_this_cpu(argv);
+  return pride_main(argc, argv);
+}

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "pride/error.h"
-#include "program/blas.h"
 #include "program/build_info.h"
 #include "program/suggestion.h"
 
@@ -188,7 +187,6 @@ std::vector<std::string> flags_of(const CLI::App& app) {
 }
 
 int run_program(const Program& program, int argc, char** argv) {
-  use_kernels_of_this_cpu(argv);
   // a closed pipe must not kill a training run in the middle of a checkpoint
   std::signal(SIGPIPE, SIG_IGN);
   use_torchrun(program.join_torchrun);

@@ -1,6 +1,7 @@
 // The program pride-coordinator, which `pride` starts.
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
+#include "program/blas.h"
 #include "program/program.h"
 
 namespace pride::app {
@@ -34,4 +35,7 @@ int pride_main(int argc, char** argv) {
   return run_program(program, argc, argv);
 }
 
-int main(int argc, char** argv) { return pride_main(argc, argv); }
+int main(int argc, char** argv) {
+  pride::use_kernels_of_this_cpu(argv);
+  return pride_main(argc, argv);
+}

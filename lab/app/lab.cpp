@@ -9,6 +9,7 @@
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "pride/train/flags.h"
+#include "program/blas.h"
 #include "program/plan/plan.h"
 #include "program/program.h"
 #if PRIDE_HAVE_TORCH
@@ -135,4 +136,7 @@ int pride_main(int argc, char** argv) {
   return run_program(program, argc, argv);
 }
 
-int main(int argc, char** argv) { return pride_main(argc, argv); }
+int main(int argc, char** argv) {
+  pride::use_kernels_of_this_cpu(argv);
+  return pride_main(argc, argv);
+}
