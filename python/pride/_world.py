@@ -334,9 +334,8 @@ class World(_NativeWorld):
         if not self.wait_for(lambda: not missing()):
             raise CommError(
                 f"pride: rank {self._names[self.rank]} of {self.size} made an optimizer, or a hook; rank(s) "
-                f"{listed(self._names[r] for r in missing())} did not within "
-                f"{self.timeout.total_seconds():g} s. All ranks of the process group make the same ones "
-                "in the same order")
+                f"{listed(self._names[r] for r in missing())} did not within {self.timeout.total_seconds():g} "
+                "s. All ranks of the process group make the same ones in the same order")
 
     def wait_for(self, condition):
         """Polls the store; False after the time-out. Raises once the world has failed."""

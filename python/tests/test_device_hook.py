@@ -1,6 +1,8 @@
 """Means of communication hooks on a GPU, which a driver of the tests plays: the bits of the host."""
 # SPDX-License-Identifier: Apache-2.0
-from test_device import pytestmark, run  # pylint: disable=unused-import
+import test_device
+
+pytestmark, run = test_device.pytestmark, test_device.run
 
 HOOK = """
 from types import SimpleNamespace
@@ -54,6 +56,3 @@ with warnings.catch_warnings(record=True) as seen:
 assert len(opened) == 1
 assert ["copied to the host" in str(w.message) for w in seen] == [True], seen
 """, PRIDE_CACHE=str(tmp_path))
-
-
-assert pytestmark is not None

@@ -61,10 +61,15 @@ def test_32_bits_are_the_mean_of_torchs_hybrid_sharding(world):
 
 
 def test_bytes_are_those_of_the_shards(world):
-    for grads, traffic in world(4).run(gradients, 2, 2, 8):
-        n = sum(g.numel() for g in grads)
-        assert traffic["fp32_bytes"] == 4 * n
-        assert n < traffic["bytes_sent"] / 2  # of two steps
+    found = world(4).run(gradients, 2, 2, 8)
+    # of modules with a weight and a bias: rows of the shards, and inputs
+    words = [-(-rows * inputs // 64) + -(-rows // 64) for rows, inputs in ((17, 12), (4, 33), (1, 7))]
+    # a frame has 64 + 8 bytes, scales of 2 bytes in words of 8, and 8 bits
+    frames = [[72 + 8 * -(-n // 4) + 64 * n for n in (w // 2, w - w // 2)] for w in words]
+    for grads, traffic in found:
+        assert traffic["fp32_bytes"] == 4 * sum(g.numel() for g in grads)
+        # two steps, in which a rank sends one shard's gradients and the other's mean
+        assert traffic["bytes_sent"] == 2 * sum(map(sum, frames))
 
 
 class Sometimes(torch.nn.Module):
@@ -130,8 +135,8 @@ def test_replicas_that_differ_are_told(world):
 
 
 def accumulated():
-    """Two backwards, exchanged once, are one of both batches."""
-    grads = []
+    """Gradients and bytes of two backwards that are exchanged once, and of one with both batches."""
+    found = []
     for apart in (True, False):
         mesh = sharded.mesh_of(2, 2)
         model = sharded.sharded(mesh)
@@ -144,13 +149,14 @@ def accumulated():
         else:
             (sharded.loss_of(model, dist.get_rank(), 0) +
              sharded.loss_of(model, dist.get_rank(), 1)).backward()
-        grads.append([p.grad.to_local().clone() for p in model.parameters()])
-        sent = hook.traffic()["bytes_sent"]
-    return *grads, sent
+        found.append(([p.grad.to_local().clone() for p in model.parameters()],
+                      hook.traffic()["bytes_sent"]))
+    return found
 
 
 def test_accumulated_gradients_are_exchanged_once(world):
-    for apart, together, sent in world(4).run(accumulated):
+    for (apart, sent), (together, sent_together) in world(4).run(accumulated):
+        assert sent == sent_together > 0
         for a, b in zip(apart, together):
             assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
 
@@ -180,8 +186,8 @@ def test_bad_arguments_are_named(world):
     for texts in world(4).run(refusals):
         for text, part in zip(texts, (
                 "model is a Sequential: give", "a mesh of one dimension", "give replicate_mesh",
-                "0.weight is not sharded alone", "model is a Sequential: give", "bits is 5", "they hold other shards",
-                "has a communication hook of pride"), strict=True):
+                "0.weight is not sharded alone", "model is a Sequential: give", "bits is 5",
+                "they hold other shards", "has a communication hook of pride"), strict=True):
             assert part in text
 
 
